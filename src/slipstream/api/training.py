@@ -84,7 +84,7 @@ def train(
     callbacks, log = _listening(callbacks, log)
     check_tracker(track)
     target = registered_target(target)
-    config, seat = resolve(target, changes).with_opponent()
+    config, opponent_note = resolve(target, changes).with_opponent()
     path = free_path(config, out, overwrite)  # fails before expensive work
     environment = resolve_environment(config.env_name, config.env_settings)
     learner = check_learner(config.training, environment.spec.is_image)
@@ -97,7 +97,7 @@ def train(
     check_curriculum(config.curriculum, environment, config.env_settings)
     environment.check(config.env_settings, log or print_to_stderr)
     sentences = (
-        *(seat, config.note, config.preset_note, fallback, choice, measured),
+        *(opponent_note, config.note, config.preset_note, fallback, choice, measured),
         ignored_keys(target),
     )
     messages = [sentence for sentence in sentences if sentence]

@@ -95,7 +95,7 @@ def _record_episodes(
 
 
 class RenderableEnv:
-    """Renders one sub-environment of a kernel that defines `picture(s, p, d)`, uint8 [H, W, 3].
+    """Renders one sub-environment of a kernel that defines `render(s, p, d)`, uint8 [H, W, 3].
 
     Args:
         environment: environment with one player.
@@ -106,9 +106,9 @@ class RenderableEnv:
 
     def __init__(self, environment: Environment) -> None:
         kernel = getattr(environment, "kernel", None)
-        if kernel is None or not hasattr(kernel.module, "picture"):
+        if kernel is None or not hasattr(kernel.module, "render"):
             raise ConfigError(
-                f"{environment.name} cannot render: the kernel has no function `picture`. --video "
+                f"{environment.name} cannot render: the kernel has no function `render`. --video "
                 "requires a gym:ID environment, or a kernel with that function, such as hockey."
             )
         if environment.spec.players > 1:
@@ -149,7 +149,7 @@ class RenderableEnv:
         """Return the frame of the current state."""
         env = self._game
         s, p = Records(env.state)[0], Records(env.params)[int(env.episode_state["param_row"][0])]
-        drawn: NDArray[np.uint8] = env.kernel.module.picture(s, p, env.loaded.data)
+        drawn: NDArray[np.uint8] = env.kernel.module.render(s, p, env.loaded.data)
         return drawn
 
     def close(self) -> None:

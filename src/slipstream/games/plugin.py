@@ -29,7 +29,7 @@ def kernel_class(kernel: Kernel) -> type[KernelEnvironment] | None:
 
 
 def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | None:
-    """Return the page of a game for two."""
+    """Return the page of a two-player game."""
     if environment is None or evaluation.market is not None:
         return None
     from slipstream.games.report import game_page

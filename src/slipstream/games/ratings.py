@@ -24,7 +24,7 @@ from slipstream.training.runs.matches import (
     play,
 )
 
-INITIAL_MEAN, INITIAL_DEVIATION = 25.0, 25.0 / 3.0  # of who has not played yet: openskill's own
+INITIAL_MEAN, INITIAL_DEVIATION = 25.0, 25.0 / 3.0  # openskill's defaults for a new player
 
 
 def openskill_missing() -> str | None:
@@ -32,7 +32,7 @@ def openskill_missing() -> str | None:
     if find_spec("openskill") is not None:
         return None
     return (
-        "The learner is not rated against its snapshots in validations: openskill is not "
+        "Validations do not rate the learner against its snapshots, because openskill is not "
         f"installed. {install_command('rating')}"
     )
 
@@ -46,26 +46,26 @@ def load_model() -> Any:
     return import_optional("openskill.models", "A rating", "rating").PlackettLuce()
 
 
-def update_ratings(model: Any, one: Any, two: Any, result: float) -> tuple[Any, Any]:
-    """Return both ratings after a match that `one` won (above 0), lost (below 0) or drew."""
-    # A lower rank is better; equal ones are a draw.
-    ranks = [float(result < 0), float(result > 0)]
-    [[one], [two]] = model.rate([[one], [two]], ranks=ranks)
-    return one, two
+def update_ratings(model: Any, player1: Any, player2: Any, result: float) -> tuple[Any, Any]:
+    """Return both ratings after a match that `player1` won (above 0), lost (below 0) or drew."""
+    ranks = [float(result < 0), float(result > 0)]  # lower is better; equal is a draw
+    [[player1], [player2]] = model.rate([[player1], [player2]], ranks=ranks)
+    return player1, player2
 
 
 class Ratings:
-    """Of M learners and the K snapshots of each, by games among themselves.
+    """Ratings of M learners and the K snapshots of each, by games among themselves.
 
-    The policy of a validation is a new player, and so is a snapshot: both begin with the learner's
-    mean so far and openskill's first deviation. Ratings of different members do not compare.
+    The policy of each validation and each snapshot is a new player: it starts with the learner's
+    current mean and openskill's initial deviation. Ratings of different members are not comparable.
 
     Args:
-        members: M; slots: K.
+        members: number of members, M.
+        slots: snapshots per member, K.
 
     Attributes:
-        learner: float64 [M, 2], mean and deviation after the last validation; snapshots: float64
-            [M, K, 2].
+        learner: float64 [M, 2], mean and deviation after the last validation.
+        snapshots: float64 [M, K, 2], mean and deviation of each snapshot.
     """
 
     def __init__(self, members: int, slots: int) -> None:
@@ -73,7 +73,7 @@ class Ratings:
         self.snapshots = np.tile([INITIAL_MEAN, INITIAL_DEVIATION], (members, slots, 1))
 
     def add_snapshots(self, members: NDArray[np.bool_], slots: NDArray[np.int64]) -> None:
-        """Takes in a new snapshot of some members, [M], in the place `slots` of each."""
+        """Add a snapshot of the members in a mask [M], in the slot `slots` of each."""
         m = np.flatnonzero(members)
         self.snapshots[m, slots[m], 0] = self.learner[m, 0]
         self.snapshots[m, slots[m], 1] = INITIAL_DEVIATION
@@ -85,14 +85,16 @@ class Ratings:
             Mean and deviation of each member, [M] by column name.
         """
         model, slots = load_model(), self.snapshots.shape[1]
-        for m, own in enumerate(games):
-            one = model.rating(mu=self.learner[m, 0], sigma=INITIAL_DEVIATION)
-            for metrics in (track.metrics for track in own if track.metrics["snapshot"] >= 0):
-                at = m, int(metrics["snapshot"]) % slots
-                two = model.rating(mu=self.snapshots[at][0], sigma=self.snapshots[at][1])
-                one, two = update_ratings(model, one, two, metrics["won"] - metrics["lost"])
-                self.snapshots[at] = two.mu, two.sigma
-            self.learner[m] = one.mu, one.sigma
+        for m, results in enumerate(games):
+            learner = model.rating(mu=self.learner[m, 0], sigma=INITIAL_DEVIATION)
+            for metrics in (r.metrics for r in results if r.metrics["snapshot"] >= 0):
+                slot = m, int(metrics["snapshot"]) % slots
+                mean, deviation = self.snapshots[slot]
+                snapshot = model.rating(mu=mean, sigma=deviation)
+                won = metrics["won"] - metrics["lost"]
+                learner, snapshot = update_ratings(model, learner, snapshot, won)
+                self.snapshots[slot] = snapshot.mu, snapshot.sigma
+            self.learner[m] = learner.mu, learner.sigma
         columns = self.learner.T.copy()
         return {"rating": columns[0], "rating_deviation": columns[1]}
 
@@ -112,8 +114,8 @@ class PlayerRating:
 
     Attributes:
         name: run directory or bot.
-        rating, uncertainty: mean and deviation of the estimated skill after all matches; 25 and 8.3
-            before the first.
+        rating, uncertainty: mean and deviation of the estimated skill after all matches; initially
+            25 and 8.3.
         won, lost: shares of its matches.
     """
 
@@ -129,7 +131,7 @@ def round_robin(
 ) -> list[PlayerRating]:
     """Play every pair from both sides and rate the players; the best comes first.
 
-    Two bots do not meet. Ratings depend on the order of matches, which is drawn from `seed`.
+    Bots do not play each other. Ratings depend on the order of matches, which is drawn from `seed`.
     Identical matches count once per side.
 
     Args:
@@ -142,7 +144,10 @@ def round_robin(
         ConfigError: fewer than two players, no policy among them, or a policy of another game.
     """
     if len(set(names)) != len(names) or len(names) < 2:
-        raise ConfigError("Give two or more different players: directories of runs, or bots.")
+        raise ConfigError(
+            f"A tournament requires two or more different players, got {', '.join(names)}. Give "
+            "directories of runs, or bots."
+        )
     kernel_name = _game_of(names, trust)
     players = [load_opponent(kernel_name, name, trust) for name in names]
     short = [player.name for player in players]
@@ -150,50 +155,54 @@ def round_robin(
         players = [replace(player, name=name) for player, name in zip(players, names, strict=True)]
     tables: dict[tuple[int, int], MatchResult] = {}
     for i, j in itertools.combinations(range(len(players)), 2):
-        one, two = (i, j) if players[i].policy is not None else (j, i)
-        if players[one].policy is not None:
-            tables[one, two] = play(kernel_name, players[one], players[two], games, seed)
-    return _rated(players, tables, seed)
+        first, second = (i, j) if players[i].policy is not None else (j, i)
+        if players[first].policy is not None:
+            result = play(kernel_name, players[first], players[second], games, seed)
+            tables[first, second] = result
+    return _rate_players(players, tables, seed)
 
 
 def _game_of(names: Sequence[str], trust: bool) -> str:
     """Return the kernel of the first run among the players."""
     for name in names:
-        found = find_run(name, trust)
-        if found is not None:
-            kernel_name = found[0].config.env_name
+        source = find_run(name, trust)
+        if source is not None:
+            kernel_name = source[0].config.env_name
             if list_bots(kernel_name):
                 return kernel_name
-            raise ConfigError(f"{name} plays `{kernel_name}`, which is no game for two.")
+            raise ConfigError(
+                f"{name} was trained on `{kernel_name}`, which is not a game for two players. Give "
+                "runs of such a game."
+            )
     raise ConfigError(
-        f"None of {', '.join(names)} is the directory of a run or a folder in its `best`: bots "
-        "alone have nothing to be compared with. Give the directory of at least one run."
+        f"None of {', '.join(names)} is the directory of a run or a folder in its `best`. Give the "
+        "directory of at least one run: bots alone are not rated."
     )
 
 
-def _rated(
+def _rate_players(
     players: Sequence[Player], tables: dict[tuple[int, int], MatchResult], seed: int
 ) -> list[PlayerRating]:
     model = load_model()
     ratings = [model.rating(name=player.name) for player in players]
-    # The same game again is no news: one from each side counts where all are alike.
+    # Identical games count once per side, because repeating them adds no information.
     count = {pair: len(t.result[:2] if t.deterministic else t.result) for pair, t in tables.items()}
     order = [(pair, g) for pair, games in count.items() for g in range(games)]
     np.random.default_rng(seed).shuffle(order)
-    for (one, two), g in order:
-        result = int(tables[one, two].result[g])
-        ratings[one], ratings[two] = update_ratings(model, ratings[one], ratings[two], result)
-    found = []
-    for i, player in enumerate(players):
-        results = [t.result for (one, _), t in tables.items() if one == i]
-        results += [-t.result for (_, two), t in tables.items() if two == i]
-        own = np.concatenate(results)
-        won, lost = float((own == 1).mean()), float((own == -1).mean())
-        found.append(PlayerRating(player.name, ratings[i].mu, ratings[i].sigma, won, lost))
-    return sorted(found, key=lambda place: -place.rating)
+    for (i, j), g in order:
+        result = int(tables[i, j].result[g])
+        ratings[i], ratings[j] = update_ratings(model, ratings[i], ratings[j], result)
+    rows = []
+    for k, player in enumerate(players):
+        results = [t.result for (i, _), t in tables.items() if i == k]
+        results += [-t.result for (_, j), t in tables.items() if j == k]
+        outcomes = np.concatenate(results)
+        won, lost = float((outcomes == 1).mean()), float((outcomes == -1).mean())
+        rows.append(PlayerRating(player.name, ratings[k].mu, ratings[k].sigma, won, lost))
+    return sorted(rows, key=lambda row: -row.rating)
 
 
 def to_json(ranked: Sequence[PlayerRating], games: int, seed: int) -> str:
     """Return the table as JSON text."""
-    values = {"games": games, "seed": seed, "table": [asdict(place) for place in ranked]}
+    values = {"games": games, "seed": seed, "table": [asdict(row) for row in ranked]}
     return json.dumps(values, indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""The page of a game of two: its run, whom the policy beats, and who of its pool beats whom."""
+"""Report page of a two-player game: run, results by opponent, and results within the pool."""
 
 from __future__ import annotations
 
@@ -40,18 +40,19 @@ from slipstream.training.runs.matches import (
 )
 from slipstream.training.runs.run import Run
 
-_MOST = 5  # snapshots in the matrix: the oldest, the newest, and some between
-_GAMES = 20  # of each pair
+_MAX_SNAPSHOTS = 5  # in the matrix, evenly spaced from the oldest to the newest
+_GAMES = 20  # per pair
 _Z = 1.96
 
 
 @dataclass(frozen=True)
 class League:
-    """A training against snapshots of the learner's own.
+    """Results within a learner's pool of snapshots.
 
     Attributes:
-        players: P names; won: [P, P], shares of games that the row won, NaN where none were played.
-        rating: [k, 3], steps of a validation, mean and deviation of the learner's rating in it.
+        players: names of P players.
+        won: [P, P], share of games that the row's player won; NaN on the diagonal.
+        rating: [k, 3], timesteps of each validation, mean and deviation of the learner's rating.
     """
 
     players: tuple[str, ...]
@@ -60,9 +61,9 @@ class League:
 
 
 def league_from_run(run: Run) -> League | None:
-    """What the page shows of the best member's pool; None where it was not trained against one."""
-    seats = run.config.env_settings.get("self_play") or {}
-    if SNAPSHOTS not in seats.get("opponents", {}) or run.load_checkpoint() is None:
+    """Return the league of the best member; None if it was not trained against snapshots."""
+    self_play = run.config.env_settings.get("self_play") or {}
+    if SNAPSHOTS not in self_play.get("opponents", {}) or run.load_checkpoint() is None:
         return None
     table, member = run.evaluations(), run.best.highest
     rows = [k for k, m in enumerate(table.get("member", [])) if m == member]
@@ -75,12 +76,12 @@ def league_from_run(run: Run) -> League | None:
 
 
 def _matrix(run: Run) -> tuple[tuple[str, ...], np.ndarray]:
-    """Names of players, old to new and the chosen policy last; shares [P, P] that rows won."""
+    """Return the players from old to new with the best policy last, and their matrix `won`."""
     pool, member, settings = load_snapshots(run).snapshots, run.best.highest, run.config
     assert isinstance(pool, SnapshotPool)
     serial = pool.serial[0, :-1]
     slots = np.flatnonzero(serial >= 0)[np.argsort(serial[serial >= 0])]
-    slots = slots[np.unique(np.linspace(0, len(slots) - 1, _MOST).round().astype(int))]
+    slots = slots[np.unique(np.linspace(0, len(slots) - 1, _MAX_SNAPSHOTS).round().astype(int))]
     players = []
     for k in slots.tolist():
         policy = run.best_policy(member)
@@ -89,46 +90,45 @@ def _matrix(run: Run) -> tuple[tuple[str, ...], np.ndarray]:
         policy.scale.mean[0] = pool.mean[0, k]
         policy.scale.inverse_std[0] = pool.inverse_std[0, k]
         players.append(Player(f"snapshot {serial[k]}", policy, run))
-    players.append(Player("chosen policy", run.best_policy(member), run))
+    players.append(Player("best policy", run.best_policy(member), run))
     won = np.full((len(players), len(players)), np.nan)
     seed, backend = settings.evaluation.test_seed, settings.training.resolved_backend
-    for two, one in itertools.combinations(range(len(players)), 2):
-        pool.shares[0] = np.arange(len(serial)) >= slots[two]  # this one alone is met
-        met = Player(SNAPSHOTS, snapshots=pool)
-        result = play(settings.env_name, players[one], met, _GAMES, seed, backend=backend).result
-        won[one, two], won[two, one] = (result > 0).mean(), (result < 0).mean()
+    for older, newer in itertools.combinations(range(len(players)), 2):
+        pool.cumulative_shares[0] = np.arange(len(serial)) >= slots[older]  # select one snapshot
+        opponent = Player(SNAPSHOTS, snapshots=pool)
+        match = play(settings.env_name, players[newer], opponent, _GAMES, seed, backend=backend)
+        won[newer, older] = (match.result > 0).mean()
+        won[older, newer] = (match.result < 0).mean()
     return tuple(player.name for player in players), won
 
 
-def league_sections(found: League | None) -> list[Section]:
-    """The section, or none without a pool."""
-    if found is None:
+def league_sections(league: League | None) -> list[Section]:
+    """Return the section of a league; none without one."""
+    if league is None:
         return []
     rows = [
         [name, *("" if np.isnan(share) else f"{100 * share:.0f}" for share in shares)]
-        for name, shares in zip(found.players, found.won, strict=True)
+        for name, shares in zip(league.players, league.won, strict=True)
     ]
-    columns = ("won by", *(name.removeprefix("snapshot ") for name in found.players))
+    columns = ("won by", *(name.removeprefix("snapshot ") for name in league.players))
     note = f"% of {_GAMES} games that the row won, most likely actions, from both sides; the rest "
     matrix = Table(
-        "The pool at the end of training",
+        "Pool at the end of training",
         columns,
         rows,
         emphasis=len(rows) - 1,
-        note=f"{note}was drawn or lost. Snapshots in the order in which they were taken",
+        note=f"{note}was drawn or lost. Snapshots from old to new",
     )
-    drawn = (
-        [make_picture("rating", "Rating over training", _rating(found))]
-        if len(found.rating)
-        else []
-    )
-    return [Section("Self-play", (), [matrix], drawn)]
+    pictures = []
+    if len(league.rating):
+        pictures.append(make_picture("rating", "Rating over training", _rating_figure(league)))
+    return [Section("Self-play", (), [matrix], pictures)]
 
 
-def _rating(found: League) -> Figure:
-    """The learner's mean with its 95 % interval over steps."""
+def _rating_figure(league: League) -> Figure:
+    """Draw the learner's mean rating with its 95 % interval over timesteps."""
     figure, (axes,) = new_figure("Rating against its own snapshots, with 95 % interval", 3.0)
-    steps, mean, deviation = found.rating.T
+    steps, mean, deviation = league.rating.T
     axes.fill_between(
         steps, mean - _Z * deviation, mean + _Z * deviation, color=BLUE, alpha=0.2, linewidth=0.0
     )
@@ -144,14 +144,14 @@ _COLOURS = {"won": BLUE, "drawn": GREY, "lost": VERMILION}
 
 @dataclass(frozen=True)
 class Outcomes:
-    """How games of two ended against one opponent.
+    """Results of games against one opponent.
 
     Attributes:
-        opponent: by name.
-        won, drawn, lost: fresh games of the policy that is shown.
-        steps: [k], of the validations; shares: [k, 3], won, drawn and lost of the same member in
-            them, NaN where it was not met.
-        alike: all fresh games of a side are the same one.
+        opponent: name of the opponent.
+        won, drawn, lost: numbers of fresh games of the shown policy.
+        steps: [k], timesteps of the validations.
+        shares: [k, 3], shares won, drawn and lost by the same member in them; NaN without games.
+        identical: all fresh games of a side are identical.
     """
 
     opponent: str
@@ -163,65 +163,65 @@ class Outcomes:
     identical: bool = False
 
 
-def game_page(environment: Environment, found: RunEvaluation) -> Page | None:
-    """Build the page; None if nobody was met in a second seat."""
-    met = outcomes_from_evaluation(environment, found)
-    if not met:
+def game_page(environment: Environment, evaluation: RunEvaluation) -> Page | None:
+    """Build the page; None if no opponent played."""
+    results = outcomes_from_evaluation(environment, evaluation)
+    if not results:
         return None
-    if not isinstance(found.source, Run):
-        return with_games(run_page(found), met)
-    return with_games(
-        run_page(found), met, read_match_results(found.source), league_from_run(found.source)
-    )
+    page, source = run_page(evaluation), evaluation.source
+    if not isinstance(source, Run):
+        return with_games(page, results)
+    return with_games(page, results, read_match_results(source), league_from_run(source))
 
 
 def outcomes_from_evaluation(
-    environment: Environment, found: RunEvaluation
+    environment: Environment, evaluation: RunEvaluation
 ) -> tuple[Outcomes, ...]:
     """Return the fresh games of the shown policy by opponent, and its validations."""
-    players, source = environment.part(Players), found.source
+    players, source = environment.part(Players), evaluation.source
     if players is None or source is None:
         return ()
-    validated = source.evaluations() if isinstance(source, Run) else {}
-    tracks, repeated = found.tracks[found.holdout][found.member], players.deterministic_opponents
-    alike = repeated if source.config.evaluation.deterministic else ()
-    return outcomes(validated, found.number(found.member), tracks, players.names, alike)
+    validations = source.evaluations() if isinstance(source, Run) else {}
+    tracks = evaluation.tracks[evaluation.holdout][evaluation.member]
+    deterministic = source.config.evaluation.deterministic
+    identical = players.deterministic_opponents if deterministic else ()
+    number = evaluation.number(evaluation.member)
+    return outcomes(validations, number, tracks, players.names, identical)
 
 
 def with_games(
     page: Page,
-    met: Sequence[Outcomes],
-    played: Sequence[Mapping[str, Any]] = (),
-    pool: League | None = None,
+    results: Sequence[Outcomes],
+    matches: Sequence[Mapping[str, Any]] = (),
+    league: League | None = None,
 ) -> Page:
     """Add games to the page of a run.
 
     Args:
-        page: of the run.
-        met: fresh games by opponent.
-        played: rows of `games.json`, from `slipstream evaluate --games`.
-        pool: of a training against snapshots.
+        page: page of the run.
+        results: fresh games by opponent.
+        matches: rows of `games.json`, from `slipstream evaluate --games`.
+        league: results within the pool of snapshots.
     """
-    result, *rest = page.sections
-    names = " and ".join(one.opponent for one in met)
+    first, *rest = page.sections
+    names = " and ".join(result.opponent for result in results)
     return replace(
         page,
-        headline=_headline(met),
-        figures=[*map(win_figure, met), *page.figures],
-        sections=[result, *game_sections(met, played), *league_sections(pool), *rest],
-        scores=dict(map(describe_games, played)),
-        limits=[f"How it does against anybody but {names}."],
+        headline=_headline(results),
+        figures=[*map(win_figure, results), *page.figures],
+        sections=[first, *game_sections(results, matches), *league_sections(league), *rest],
+        scores=dict(map(describe_games, matches)),
+        limits=[f"Results against opponents other than {names}."],
     )
 
 
-def _headline(met: Sequence[Outcomes]) -> str:
+def _headline(results: Sequence[Outcomes]) -> str:
     """Return the verdict: "Wins 85 % of 100 fresh games against weak, 40 % of ..."."""
     parts = []
-    for one in met:
-        games = one.won + one.drawn + one.lost
-        parts.append(
-            f"{format_percent(one.won / games)} of {games} fresh games against {one.opponent}"
-        )
+    for result in results:
+        games = result.won + result.drawn + result.lost
+        share = format_percent(result.won / games)
+        parts.append(f"{share} of {games} fresh games against {result.opponent}")
     return f"Wins {', '.join(parts)}."
 
 
@@ -230,22 +230,22 @@ def outcomes(
     member: int,
     tracks: Sequence[EpisodeResult],
     names: Mapping[int, str],
-    repeated: Collection[str] = (),
+    identical: Collection[str] = (),
 ) -> tuple[Outcomes, ...]:
-    """Fresh games by opponent, and validations of the same member.
+    """Return fresh games by opponent, with validations of the same member.
 
     Args:
-        columns: `Run.evaluations`, or none.
-        member: by its number.
-        tracks: its fresh games.
-        names: of the numbers in their metric `opponent`.
-        repeated: those among them against whom all games of a side were the same one.
+        columns: columns of `Run.evaluations`; may be empty.
+        member: number of the member.
+        tracks: fresh games of the member.
+        names: names of the numbers in the metric `opponent`.
+        identical: opponents against whom all games of a side are identical.
     """
-    met = group_by_opponent(tracks, names)
-    # Validations met several, whomever fresh games meet: `won` is over all of them.
-    several = len(met) > 1 or any(f"won_{name}" in columns for name in names.values())
-    found = [_outcomes(columns, member, name, own, several) for name, own in met.items()]
-    return tuple(replace(one, identical=one.opponent in repeated) for one in found)
+    games = group_by_opponent(tracks, names)
+    # With several opponents, the column `won` is over all of them.
+    several = len(games) > 1 or any(f"won_{name}" in columns for name in names.values())
+    results = [_outcomes(columns, member, name, own, several) for name, own in games.items()]
+    return tuple(replace(r, identical=r.opponent in identical) for r in results)
 
 
 def _outcomes(
@@ -254,87 +254,90 @@ def _outcomes(
     won = int(sum(track.metrics["won"] for track in tracks))
     lost = int(sum(track.metrics["lost"] for track in tracks))
     rows = [k for k, m in enumerate(table.get("member", [])) if m == member]
-    columns = [f"{what}{f'_{name}' if several else ''}" for what in ("won", "lost")]
+    columns = [f"{key}{f'_{name}' if several else ''}" for key in ("won", "lost")]
 
     def column(key: str) -> Floats:
         return numeric_column(table, key)[rows] if key in table else np.full(len(rows), np.nan)
 
-    first, last = (column(key) for key in columns)
-    shares = np.stack([first, 1.0 - first - last, last], axis=1)
+    won_shares, lost_shares = (column(key) for key in columns)
+    shares = np.stack([won_shares, 1.0 - won_shares - lost_shares, lost_shares], axis=1)
     return Outcomes(name, won, len(tracks) - won - lost, lost, column("steps"), shares)
 
 
-def win_figure(met: Outcomes) -> KeyFigure:
-    """The key figure that says how often one opponent was beaten."""
-    games = met.won + met.drawn + met.lost
-    low, high = (f"{100 * end:.0f}" for end in share_interval(met.won, games)[1:])
-    note = f"{games} games, all alike" if met.identical else f"{low} to {high} %"
-    return KeyFigure(f"Won against {met.opponent}", format_percent(met.won / games), note)
+def win_figure(result: Outcomes) -> KeyFigure:
+    """Return the key figure of games won against one opponent."""
+    games = result.won + result.drawn + result.lost
+    low, high = (f"{100 * end:.0f}" for end in share_interval(result.won, games)[1:])
+    note = f"{games} identical games" if result.identical else f"{low} to {high} %"
+    share = format_percent(result.won / games)
+    return KeyFigure(f"Won against {result.opponent}", share, note)
 
 
-def describe_games(played: Mapping[str, Any]) -> tuple[str, str]:
-    """A row of `games.json` in words: who was met, and what came of it."""
-    shares = ", ".join(f"{what} {_share(*played[what])}" for what in ("won", "drawn", "lost"))
-    alike = f"; {DETERMINISTIC_NOTE}" * played.get("deterministic", False)
-    return f"{played['games']:,} whole games against {played['player2']}", shares + alike
+def describe_games(match: Mapping[str, Any]) -> tuple[str, str]:
+    """Return label and results of a row of `games.json` as text."""
+    shares = ", ".join(f"{key} {_format_share(*match[key])}" for key in _COLOURS)
+    note = f"; {DETERMINISTIC_NOTE}" * match.get("deterministic", False)
+    return f"{match['games']:,} whole games against {match['player2']}", shares + note
 
 
-def game_sections(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """One section of tables and curves, or none where nobody was met."""
-    if not found:
+def game_sections(
+    results: Sequence[Outcomes], matches: Sequence[Mapping[str, Any]]
+) -> list[Section]:
+    """Return the section of games with tables and curves; none without results."""
+    if not results:
         return []
-    tables = [_fresh(found), *([_played(played)] if played else [])]
+    tables = [_fresh_table(results), *([_match_table(matches)] if matches else [])]
     pictures = []
-    if any(np.isfinite(one.shares).any() for one in found):
-        drawn = make_picture("outcomes", "Games won, drawn and lost over training", _figure(found))
-        pictures.append(drawn)
+    if any(np.isfinite(result.shares).any() for result in results):
+        title = "Games won, drawn and lost over training"
+        pictures.append(make_picture("outcomes", title, _outcome_figure(results)))
     return [Section("Games", (), tables, pictures)]
 
 
-def _fresh(found: Sequence[Outcomes]) -> Table:
+def _fresh_table(results: Sequence[Outcomes]) -> Table:
     rows = []
-    for one in found:
-        counts = (one.won, one.drawn, one.lost)
-        shares = [_share(*share_interval(n, sum(counts), one.identical)) for n in counts]
-        rows.append([one.opponent, str(sum(counts)), *shares])
+    for result in results:
+        counts = (result.won, result.drawn, result.lost)
+        shares = [_format_share(*share_interval(n, sum(counts), result.identical)) for n in counts]
+        rows.append([result.opponent, str(sum(counts)), *shares])
     return Table(
         "Fresh games by opponent",
         ("", "games", "won", "drawn", "lost"),
         rows,
         note="shares with 95 % intervals (Wilson); `slipstream evaluate RUN --games 1000` plays "
-        f"more, from both sides{_alike(one.identical for one in found)}",
+        f"more, from both sides{_identical_note(result.identical for result in results)}",
     )
 
 
-def _played(played: Sequence[Mapping[str, Any]]) -> Table:
+def _match_table(matches: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
-    for one in played:
-        shares = [_share(*one[what]) for what in ("won", "drawn", "lost")]
-        length = f"{one['mean_length']:.0f}"
-        rows.append([str(one["player2"]), f"{one['games']:,}", *shares, length])
+    for match in matches:
+        shares = [_format_share(*match[key]) for key in _COLOURS]
+        length = f"{match['mean_length']:.0f}"
+        rows.append([str(match["player2"]), f"{match['games']:,}", *shares, length])
     columns = ("", "games", "won", "drawn", "lost", "mean length")
-    note = _alike(one.get("deterministic") for one in played).removeprefix(". ")
+    note = _identical_note(match.get("deterministic") for match in matches).removeprefix(". ")
     return Table("Whole games from both sides (games.json)", columns, rows, note=note)
 
 
-def _alike(flags: Iterable[bool | None]) -> str:
+def _identical_note(flags: Iterable[bool | None]) -> str:
     return f". Without an interval: {DETERMINISTIC_NOTE}" if any(flags) else ""
 
 
-def _share(share: float, low: float, high: float) -> str:
+def _format_share(share: float, low: float, high: float) -> str:
     if low == high:
         return f"{100 * share:.1f} %"
     return f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _figure(found: Sequence[Outcomes]) -> Figure:
-    """A panel for each opponent: shares of the validation's games over steps."""
+def _outcome_figure(results: Sequence[Outcomes]) -> Figure:
+    """Draw shares of validation games over timesteps, one panel per opponent."""
     title = "Games won, drawn and lost"
-    figure, panels = new_figure(title, 1.2 + 1.7 * len(found), [1.0] * len(found))
-    for axes, one in zip(panels, found, strict=True):
-        for (name, colour), values in zip(_COLOURS.items(), one.shares.T, strict=True):
-            axes.plot(one.steps, values, color=colour, linewidth=1.8, label=name)
-        axes.set_ylabel(f"against {one.opponent}")
+    figure, panels = new_figure(title, 1.2 + 1.7 * len(results), [1.0] * len(results))
+    for axes, result in zip(panels, results, strict=True):
+        for (name, colour), values in zip(_COLOURS.items(), result.shares.T, strict=True):
+            axes.plot(result.steps, values, color=colour, linewidth=1.8, label=name)
+        axes.set_ylabel(f"against {result.opponent}")
         axes.set_ylim(0.0, 1.0)
         percent_axis(axes)
     legend(panels[0], 3)

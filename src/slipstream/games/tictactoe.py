@@ -1,6 +1,6 @@
 """Tic-tac-toe, a two-player game with a known value: perfect play is a draw.
 
-Both players act at every step, and the one whose turn it is not may only wait
+Both players act at every step; the only allowed action of the player that is not to move is to wait
 (docs/guides/self-play.md).
 """
 
@@ -16,14 +16,14 @@ from slipstream.core import config
 from slipstream.kernels import kernel
 from slipstream.kernels.spec import EnvSpec, Metric
 
-WAIT = 9  # the choice beside the nine cells
+WAIT = 9  # the action after those of the nine cells
 _LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 
-# Who has the second seat in training, where nobody says.
+# Opponents in training if the config names none.
 OPPONENTS = {"self_play": {"sampling": "latest", "snapshot_iterations": 1}}
 
-# With those and these, a policy loses no game against any player after 3 million steps; the
-# entropy bonus keeps all lines in view that are as good.
+# With these opponents and settings, a policy loses no game after 3 million steps. The entropy bonus
+# keeps all equally good moves likely.
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
@@ -49,7 +49,11 @@ class Params(NamedTuple):
 
 
 class Data(NamedTuple):
-    """lines: int64 [8, 3], the cells of each line."""
+    """Read-only arrays of the game.
+
+    Attributes:
+        lines: int64 [8, 3], cells of each line.
+    """
 
     lines: NDArray[np.int64]
 
@@ -59,7 +63,7 @@ STATE = np.dtype(
         ("key", "u8"),
         ("counter", "u8"),
         ("cells", "i8", (9,)),  # 0 empty, 1 and -1 the players' marks
-        ("moves", "i8"),  # made so far: the first player moves when they are even
+        ("moves", "i8"),  # moves so far; player 0 is to move if even
         ("winner", "i8"),  # 1, 0 or -1
     ],
     align=True,
@@ -67,17 +71,17 @@ STATE = np.dtype(
 
 
 def load(config: Config) -> kernel.KernelData:
-    """The lines of the board."""
+    """Return the lines of the board."""
     return kernel.KernelData(Data(np.array(_LINES)), {"train": (Params(),)})
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
-    """An empty board."""
+    """Start with an empty board."""
     s.moves = 0
 
 
 def step(s: Any, action: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
-    """Whose turn it is puts a mark into a cell that the mask allows; three in a line win."""
+    """Mark a cell for the player to move; three marks in a line win."""
     player = s.moves % 2
     mark = 1 - 2 * player
     s.cells[action[player, 0]] = mark
@@ -93,7 +97,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool
 
 
 def observe(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
-    """Own marks, the other's marks, and whether it is the player's turn."""
+    """Write the player's marks, the opponent's marks, and whether the player is to move."""
     mark = 1 - 2 * player
     for i in range(9):
         out[i] = 1.0 if s.cells[i] == mark else 0.0
@@ -102,15 +106,15 @@ def observe(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
 
 
 def mask(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
-    """Empty cells, or to wait."""
-    turn = s.moves % 2 == player
+    """Allow the empty cells to the player to move, and waiting to the other one."""
+    to_move = s.moves % 2 == player
     for i in range(9):
-        out[i] = turn and s.cells[i] == 0
-    out[WAIT] = not turn
+        out[i] = to_move and s.cells[i] == 0
+    out[WAIT] = not to_move
 
 
 def spec(p: Any, d: Any) -> EnvSpec:
-    """19 numbers, ten choices, at most nine moves."""
+    """Return the spaces: 19 observations, ten actions; a game has at most nine moves."""
     return EnvSpec(
         observation_space=spaces.Box(0.0, 1.0, (19,), np.float32),
         action_space=spaces.Discrete(10),

@@ -85,7 +85,7 @@ def evaluate_run(
         reads = run.count_test_read() if count else max(run.test_reads, 1)
     market = environment.spec.market is not None
     unseen = _all_new(run, environment) if "window" in splits else "test" in splits
-    seats = NUMBERS if opponent_names(environment) else ()  # metrics with meaningless means
+    meaningless = NUMBERS if opponent_names(environment) else ()
     found = RunEvaluation(
         title=f"{run.path.name}: {run.config.short_name}",
         tracks=evaluate_best(run, environment, record=market).by_split(),
@@ -96,7 +96,7 @@ def evaluate_run(
         member_reason="the best on validation" if len(members) > 1 else "",
         same_settings=not any(isinstance(getattr(agent, n), tuple) for n in agent.PER_MEMBER),
         curves=learning_curves(run, market),
-        episodes=episode_curves(run, environment.spec, seats),
+        episodes=episode_curves(run, environment.spec, meaningless),
         resources=resource_columns(run.metrics()),
         trials=len(members),  # the displayed member is the best one
         earlier_uses=get_holdout_register(environment).record_access(f"run {run.path}"),

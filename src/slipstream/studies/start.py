@@ -73,13 +73,13 @@ def prepare_study(
     _check_prices(values, overrides)
     config = validate(StudyConfig, {**section, **study}, STUDY)
     needed = _apply_space_settings(values, config.space)
-    base, seat = base_config(values).with_opponent()
+    base, opponent_note = base_config(values).with_opponent()
     starts, left = len(config.start_with), None
     if starts > config.n_trials:
         left = (
             f"`study.start_with` has {starts} settings; n_trials: {config.n_trials} tries no more."
         )
-    for sentence in filter(None, (seat, note, needed, left)):
+    for sentence in filter(None, (opponent_note, note, needed, left)):
         notify(sentence)
     space = SearchSpace.from_mapping(config.space, base)
     space.check_starts(config.start_with, base)

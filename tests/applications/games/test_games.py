@@ -193,7 +193,7 @@ def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_pa
     one = load_player(runs[0])
     with pytest.raises(ConfigError, match="18"):
         play("hockey", one, Player("weak"), 1, 0, settings={"puck_hold": False})
-    with pytest.raises(ConfigError, match="acts in"):
+    with pytest.raises(ConfigError, match="has observations"):
         play("hockey", one, Player("weak"), 1, 0, settings={"num_action_levels": 3})
 
 

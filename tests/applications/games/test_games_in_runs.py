@@ -88,7 +88,7 @@ def test_a_game_without_opponents_gets_those_that_it_suggests():
     base, _, _ = prepare_study("hockey", {}, {}, said.append)
     opponents = base.env_settings["opponents"]
     assert opponents["weak"] == 1.0 and opponents["strong"] == 3.0
-    assert len(said) == 1 and "second seat" in said[0]
+    assert len(said) == 1 and "names no opponent" in said[0]
     base, _, _ = prepare_study("hockey", {"env.opponents": {"weak": 1}}, {}, said.append)
     assert base.env_settings["opponents"]["strong"] == 0.0 and len(said) == 1
 

@@ -38,7 +38,7 @@ def test_a_game_is_faced_and_answered_by_its_name():
     assert faced.self_play is None and faced.spec.players == 1
     faced = tictactoe.load_against("tictactoe", {}, 0, "random")
     assert opponent_names(faced) == {0: "random"}
-    with pytest.raises(ConfigError, match="no such thing"):
+    with pytest.raises(ConfigError, match="unknown opponent"):
         tictactoe.load_against("tictactoe", {}, 0, "strong")
     answered = hockey.best_response_settings("hockey", "runs/mine", drawn=True)
     assert answered["self_play"]["evaluation"] == {"runs/mine": 1.0}

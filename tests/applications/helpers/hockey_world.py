@@ -46,7 +46,7 @@ class Game:
         key = self.env.state["key"][0]
         self.env.state[:] = 0
         self.env.state["key"] = key
-        self.s.limit = oracle.LIMITS[self.real.mode]
+        self.s.time_limit = oracle.LIMITS[self.real.mode]
         create_bodies(self.s, self.data, *self.real.players[1].position, *self.real.puck.position)
         if self.real.aim is not None:
             shoot_at_goal(self.s, self.data, self.real.aim[1])
@@ -78,8 +78,8 @@ class Game:
             "reward 2": (np.float32(real.reward(1)), self.out.reward[0, 1]),
             "done": (done, bool(self.out.terminated[0])),
             "winner": (real.winner, s.winner),
-            "holds": (real.has, list(s.holds)),
-            "contacts": (len(real.world.contacts), s.contacts),
+            "holds": (real.has, list(s.hold_steps)),
+            "contacts": (len(real.world.contacts), s.contact_count),
         }
         found += [name for name, (x, y) in facts.items() if x != y]
         for player in range(2):
@@ -90,7 +90,7 @@ class Game:
     def kinds(self):
         """Which classes of contact the step just done had."""
         s = self.s
-        touching = [int(k) for k in s.order[: s.contacts] if s.touching[k]]
+        touching = [int(k) for k in s.contact_order[: s.contact_count] if s.touching[k]]
         found = set()
         for k in touching:
             if k in (LEFT_SENSOR, RIGHT_SENSOR):
@@ -102,12 +102,12 @@ class Game:
             elif k % 3 == PUCK:
                 found.add("puck-wall")
             else:
-                found.add(f"racket-wall, {s.points[k]} points")
-        if any(s.toi_count[k] for k in s.order[: s.contacts]):
+                found.add(f"racket-wall, {s.point_count[k]} points")
+        if any(s.toi_count[k] for k in s.contact_order[: s.contact_count]):
             found.add("stopped within the step")
         if len([k for k in touching if k not in (LEFT_SENSOR, RIGHT_SENSOR)]) > 1:
             found.add("two contacts or more")
-        if max(s.holds) > 0:
+        if max(s.hold_steps) > 0:
             found.add("held")
         return found or {"free"}
 

@@ -45,9 +45,9 @@ def init(
     elif folder is not None:
         raise ConfigError(f"{environment} reads no prices. Remove the folder {folder}.")
     else:
-        config, seat = resolve(environment).with_opponent()
+        config, opponent_note = resolve(environment).with_opponent()
         head = [f"Equivalent to `slipstream train {environment}`. Every key is optional."]
-        head += [seat] if seat else []
+        head += [opponent_note] if opponent_note else []
     typer.echo(config_template(config, head), nl=False)
 
 

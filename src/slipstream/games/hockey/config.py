@@ -26,55 +26,56 @@ PLAYERS = ("agent", "weak", "strong", "random", "idle")
 
 
 class Params(NamedTuple):
-    """Scalars of the only record.
+    """Parameters of the game; there is one record.
 
     Attributes:
         normal, shooting, defense: weights of the modes.
-        keep: a caught puck is held, and a fourth action shoots it.
-        drawn: a game that time ends is terminated, as in the original; else it is truncated.
-        fineness: discrete actions of this many intensities; 0 for continuous ones.
-        players: who act from outside: 2, or 1 whose seat is drawn, with an opponent in the other.
-        side: BOTH, LEFT or RIGHT: the seats that the one player may have.
-        closeness, touch, direction: weights of what is added to the original's reward.
-        scale: of the sum.
-        one_*, two_*: weights of who acts in each seat.
-        other_*: weights of the opponent's kinds, where a learner has one; all 0 where not.
+        puck_hold: a caught puck is held, and a fourth action shoots it.
+        time_out_terminates: a game without a goal terminates, as in the original; else it is
+            truncated.
+        num_action_levels: discrete actions of this many intensities; 0 for continuous actions.
+        players: number of players that act from outside: 2, or 1 against a built-in opponent.
+        side: BOTH, LEFT or RIGHT: sides on which a single learner may play.
+        closeness, touch, direction: weights of the shaping terms.
+        scale: factor of the reward's sum.
+        player1_*, player2_*: weights of the kinds of each player.
+        opponent_*: weights of the kinds of a single learner's opponent; all 0 without one.
     """
 
     normal: float
     shooting: float
     defense: float
-    keep: bool
-    drawn: bool
-    fineness: int
+    puck_hold: bool
+    time_out_terminates: bool
+    num_action_levels: int
     players: int
     side: int
     closeness: float
     touch: float
     direction: float
     scale: float
-    one_agent: float
-    one_weak: float
-    one_strong: float
-    one_random: float
-    one_idle: float
-    two_agent: float
-    two_weak: float
-    two_strong: float
-    two_random: float
-    two_idle: float
-    other_agent: float
-    other_weak: float
-    other_strong: float
-    other_random: float
-    other_idle: float
+    player1_agent: float
+    player1_weak: float
+    player1_strong: float
+    player1_random: float
+    player1_idle: float
+    player2_agent: float
+    player2_weak: float
+    player2_strong: float
+    player2_random: float
+    player2_idle: float
+    opponent_agent: float
+    opponent_weak: float
+    opponent_strong: float
+    opponent_random: float
+    opponent_idle: float
 
 
 class Data(NamedTuple):
-    """One read-only array: every function hands it on, and each array costs seven numbers a call.
+    """One read-only array, because every array adds seven arguments to each compiled call.
 
     Attributes:
-        table: float64 [BODIES, COLUMNS], float32 numbers; columns of `physics.bodies`.
+        table: float64 [BODIES, COLUMNS] of float32 values; columns as in `physics.bodies`.
     """
 
     table: NDArray[np.float64]
@@ -84,35 +85,35 @@ _GAME = [
     ("key", "u8"),
     ("counter", "u8"),
     ("mode", "i8"),
-    ("limit", "i8"),  # number of the step that ends the game; an episode has one step more
-    ("seat", "i8"),  # the learner's, where it has an opponent
-    ("time", "i8"),  # steps done
-    ("done", "b1"),
+    ("time_limit", "i8"),  # index of the step that ends the game; an episode has one step more
+    ("learner", "i8"),  # player that learns, 0 or 1, if it has an opponent
+    ("time", "i8"),  # steps so far
+    ("goal_scored", "b1"),
     ("winner", "i8"),  # 1: player 0, -1: player 1
-    ("holds", "i8", (2,)),  # 15 where the puck was caught, counted down
-    ("touches", "f8"),  # catches of player 0
-    ("touches_two", "f8"),
-    ("shots", "f8"),
-    ("shots_two", "f8"),
-    ("goals", "f8"),  # of both
-    ("closeness", "f8"),  # sum of player 0's reward for it
-    ("direction", "f8"),  # sum of the puck's speed to the right, scaled
-    ("won", "f8"),  # 1 or 0: by who has `seat`, as are the next five
+    ("hold_steps", "i8", (2,)),  # set to 15 when the puck is caught, counted down
+    ("touches_player1", "f8"),  # catches
+    ("touches_player2", "f8"),
+    ("shots_player1", "f8"),
+    ("shots_player2", "f8"),
+    ("goals", "f8"),  # of both players
+    ("closeness", "f8"),  # sum of player 0's closeness penalty
+    ("direction", "f8"),  # sum of the puck's scaled speed to the right
+    ("won", "f8"),  # 1 or 0; this and the next five fields are the learner's
     ("lost", "f8"),
-    ("opponent", "f8"),  # minus the kind of who has the other seat
+    ("opponent", "f8"),  # minus the opponent's kind
     ("catches", "f8"),
     ("catches_other", "f8"),
     ("shots_taken", "f8"),
-    ("kind", "i8", (2,)),  # who acts in each seat
-    ("phase", "f8", (2,)),  # of the bots' swinging angle
-    ("act", "f8", (2, 4)),
+    ("kind", "i8", (2,)),  # kind of each player: AGENT to IDLE
+    ("phase", "f8", (2,)),  # phase of the bots' oscillating angle
+    ("actions", "f8", (2, 4)),
 ]
 _BODIES = [
-    ("position", "f8", (BODIES, 2)),  # of the body's origin
+    ("position", "f8", (BODIES, 2)),  # origin of the body
     ("sin", "f8", (BODIES,)),
     ("cos", "f8", (BODIES,)),
-    ("center", "f8", (BODIES, 2)),  # of mass
-    ("center0", "f8", (BODIES, 2)),  # at `alpha`, where a sweep begins
+    ("center", "f8", (BODIES, 2)),  # centre of mass
+    ("center0", "f8", (BODIES, 2)),  # centre of mass at `alpha`, the start of the sweep
     ("angle", "f8", (BODIES,)),
     ("angle0", "f8", (BODIES,)),
     ("alpha", "f8", (BODIES,)),
@@ -124,35 +125,35 @@ _BODIES = [
     ("angular_damping", "f8", (MOVING,)),
     ("sleep_time", "f8", (MOVING,)),  # seconds at rest
     ("awake", "b1", (MOVING,)),
-    ("fat_aabb", "f8", (BODIES, 4)),  # widened box: left, bottom, right, top
-    ("moved", "b1", (MOVING,)),  # the widened box changed since pairs were looked for
-    ("islanded", "b1", (MOVING,)),  # belongs to an island already
-    ("in_island", "b1", (MOVING,)),  # of the island at hand
-    ("is_new", "b1"),  # bodies were made since the last step
+    ("fat_aabb", "f8", (BODIES, 4)),  # left, bottom, right, top
+    ("moved", "b1", (MOVING,)),  # the fat AABB changed since the last search for pairs
+    ("island_flag", "b1", (MOVING,)),  # already belongs to an island
+    ("in_island", "b1", (MOVING,)),  # belongs to the current island
+    ("new_bodies", "b1"),  # bodies were created since the last step
 ]
 _CONTACTS = [
-    ("contacts", "i8"),
-    ("order", "i8", (PAIRS,)),  # pairs in contact, the newest first
-    ("listed", "b1", (PAIRS,)),
+    ("contact_count", "i8"),
+    ("contact_order", "i8", (PAIRS,)),  # pairs in contact, the newest first
+    ("in_contact_list", "b1", (PAIRS,)),
     ("touching", "b1", (PAIRS,)),
     ("enabled", "b1", (PAIRS,)),
-    ("taken", "b1", (PAIRS,)),  # belongs to an island already
-    ("points", "i8", (PAIRS,)),
-    ("flipped", "b1", (PAIRS,)),  # the face is one of the second body
-    ("face", "f8", (PAIRS, 4)),  # normal and a point of the face, in its body's axes
-    ("local_point", "f8", (PAIRS, 2, 2)),  # points, in the other body's axes
+    ("contact_island_flag", "b1", (PAIRS,)),  # already belongs to an island
+    ("point_count", "i8", (PAIRS,)),
+    ("flipped", "b1", (PAIRS,)),  # the reference face belongs to the second body
+    ("face", "f8", (PAIRS, 4)),  # normal and a point of the reference face, body coordinates
+    ("local_point", "f8", (PAIRS, 2, 2)),  # points, in coordinates of the other body
     ("feature", "i8", (PAIRS, 2)),
-    ("impulse", "f8", (PAIRS, 2, 2)),  # of each point: along the normal, across
+    ("impulse", "f8", (PAIRS, 2, 2)),  # normal and tangent impulse of each point
     ("toi", "f8", (PAIRS,)),
     ("toi_known", "b1", (PAIRS,)),
     ("toi_count", "i8", (PAIRS,)),
 ]
 _SCRATCH = [
-    ("island", "i8", (MAX_ISLAND_CONTACTS,)),  # pairs that are solved together
-    ("solved", "i8", (MAX_ISLAND_CONTACTS,)),  # points of each that the velocity solver sees
+    ("island", "i8", (MAX_ISLAND_CONTACTS,)),  # contacts that are solved together
+    ("velocity_point_count", "i8", (MAX_ISLAND_CONTACTS,)),  # points in the velocity solver
     ("constraint", "f8", (MAX_ISLAND_CONTACTS, CONSTRAINT)),
-    ("marked_motion", "f8", (MOVING, 3)),  # velocity and spin some sweeps ago
-    ("marked_impulse", "f8", (MAX_ISLAND_CONTACTS, 2, 2)),
+    ("saved_motion", "f8", (MOVING, 3)),  # velocities some iterations ago
+    ("saved_impulse", "f8", (MAX_ISLAND_CONTACTS, 2, 2)),
     ("simplex", "f8", (3, 7)),
     ("support", "i8", (3, 2)),
     ("simplex_size", "i8"),
@@ -170,29 +171,35 @@ Shaping = Annotated[float, Field(ge=-1e6, le=1e6)]
 _SIDES = {"both": BOTH, "left": LEFT, "right": RIGHT}
 
 
-class Seat(config.Config):
-    """Who acts in a seat: one of these is drawn at the start of every episode, by weight."""
+class PlayerWeights(config.Config):
+    """Weights of the kinds of a player; one is drawn at the start of every episode."""
 
-    agent: Weight = Field(0.0, description="whoever steps the environment")
-    weak: Weight = Field(0.0, description="the original's weak bot")
-    strong: Weight = Field(0.0, description="the original's strong bot")
-    random: Weight = Field(0.0, description="uniform actions, new every step")
-    idle: Weight = Field(0.0, description="no action")
+    agent: Weight = Field(0.0, description="weight of the caller of the environment")
+    weak: Weight = Field(0.0, description="weight of the original's weak bot")
+    strong: Weight = Field(0.0, description="weight of the original's strong bot")
+    random: Weight = Field(0.0, description="weight of uniformly random actions")
+    idle: Weight = Field(0.0, description="weight of a player that does nothing")
 
     @model_validator(mode="after")
-    def _somebody(self) -> Seat:
+    def _check_weights(self) -> PlayerWeights:
         if not any(self.model_dump().values()):
-            raise ValueError("every weight is 0: give one of them a weight, `weak: 1`")
+            raise ValueError("all weights are 0. Give one of them a weight, such as `weak: 1`")
         return self
 
 
 class Reward(config.Config):
-    """Weights of what is added to the original's reward, and a factor of the sum."""
+    """Weights of shaping terms that are added to the original's reward, and a scale."""
 
-    closeness: Shaping = Field(0.0, description="times the penalty that the reward has already")
-    touch: Shaping = Field(0.0, description="for catching the puck")
-    direction: Shaping = Field(0.0, description="for the puck's speed towards the other goal")
-    scale: Annotated[float, Field(gt=0.0, le=1e6)] = Field(1.0, description="of the sum")
+    closeness: Shaping = Field(
+        0.0, description="weight of the penalty for distance to the puck, beyond the original's"
+    )
+    touch: Shaping = Field(0.0, description="reward for catching the puck")
+    direction: Shaping = Field(
+        0.0, description="weight of the puck's speed towards the opponent's goal"
+    )
+    scale: Annotated[float, Field(gt=0.0, le=1e6)] = Field(
+        1.0, description="factor of the total reward"
+    )
 
 
 class Config(config.Config):
@@ -200,75 +207,86 @@ class Config(config.Config):
 
     mode: Mode | dict[Mode, Weight] = Field(
         "normal",
-        description="how a game begins and how long it lasts (251 or 81 steps), or several with "
+        description="start of a game and its length (251 or 81 steps), or several modes with "
         "weights",
     )
     puck_hold: bool = Field(
-        True, description="a caught puck is held up to 14 steps and can be shot"
+        True, description="a caught puck is held for up to 14 steps and can be shot"
     )
     num_action_levels: int = Field(
-        0, ge=0, le=100, description="discrete actions of f - 1 intensities: 8 for 2; 0: continuous"
+        0,
+        ge=0,
+        le=100,
+        description="discrete actions of n - 1 intensities: 8 actions for 2; 0: continuous",
     )
     time_out: Literal["truncated", "terminated"] = Field(
-        "truncated", description="a game without a goal; the original calls it terminated"
+        "truncated", description="end of a game without a goal; the original terminates it"
     )
-    opponents: Seat | None = Field(
+    opponents: PlayerWeights | None = Field(
         None,
-        description="who plays against one learner; null: `player1` and `player2` are as given",
+        description="opponents of a single learner; null: `player1` and `player2` apply",
     )
     side: Literal["both", "left", "right"] = Field(
-        "both", description="where the learner plays; both: drawn for every game"
+        "both", description="side of the learner; both: drawn for every game"
     )
-    reward: Reward = Field(Reward(), description="shaping")
-    player1: Seat = Field(Seat(agent=1.0), description="player 0, left")
-    player2: Seat = Field(Seat(agent=1.0), description="player 1, right")
+    reward: Reward = Field(Reward(), description="reward shaping")
+    player1: PlayerWeights = Field(
+        PlayerWeights(agent=1.0), description="kinds of player 0, on the left"
+    )
+    player2: PlayerWeights = Field(
+        PlayerWeights(agent=1.0), description="kinds of player 1, on the right"
+    )
 
     @field_validator("mode", mode="before")
     @classmethod
-    def _as_the_original_spells_it(cls, value: Any) -> Any:
-        """``TRAIN_SHOOTING``, or that member of the original's enumeration."""
+    def _normalize_mode(cls, value: Any) -> Any:
+        """Accept ``TRAIN_SHOOTING`` and members of the original's enumeration."""
         if isinstance(value, dict):
-            return {cls._as_the_original_spells_it(one): weight for one, weight in value.items()}
+            return {cls._normalize_mode(mode): weight for mode, weight in value.items()}
         name = getattr(value, "name", value)
         return name.lower() if isinstance(name, str) else value
 
     @model_validator(mode="after")
-    def _settled(self) -> Config:
+    def _check_keys(self) -> Config:
         if isinstance(self.mode, dict) and not any(self.mode.values()):
-            raise ValueError("every mode's weight is 0: give one of them a weight, `normal: 1`")
-        alone = Seat(agent=1.0)
-        if self.opponents is not None and (self.player1, self.player2) != (alone, alone):
+            raise ValueError("all weights of modes are 0. Give one of them a weight: `normal: 1`")
+        agent = PlayerWeights(agent=1.0)
+        if self.opponents is not None and (self.player1, self.player2) != (agent, agent):
             raise ValueError(
-                "`opponents` says who plays against the learner, and `player1` or `player2` who "
-                "has a seat: leave out one of the two"
+                "`opponents` cannot be combined with `player1` and `player2`. Remove one of them"
             )
         if self.num_action_levels == 1 and not self.puck_hold:
-            raise ValueError("`num_action_levels` 1 without `puck_hold` leaves one action: write 2")
+            raise ValueError(
+                "`num_action_levels` 1 without `puck_hold` leaves a single action. Set it to 2 or "
+                "more"
+            )
         return self
 
 
 def load(config: Config) -> kernel.KernelData:
-    """The table's shapes; nothing is read."""
+    """Return the table of bodies and the parameters; no file is read."""
     modes = config.mode if isinstance(config.mode, dict) else {config.mode: 1.0}
-    others = config.opponents
-    if others is None and getattr(config, "self_play", None) is not None:
-        others = Seat(agent=1.0)  # who shows one seat has somebody for the other one
-    seats: dict[str, Any] = {
+    opponents = config.opponents
+    if opponents is None and getattr(config, "self_play", None) is not None:
+        opponents = PlayerWeights(agent=1.0)  # self-play acts for the opponent
+    players = {"player1": config.player1, "player2": config.player2, "opponent": opponents}
+    zeros = dict.fromkeys(PlayerWeights.model_fields, 0.0)
+    weights: dict[str, Any] = {
         f"{name}_{kind}": weight
-        for name, seat in (("one", config.player1), ("two", config.player2), ("other", others))
-        for kind, weight in (dict.fromkeys(Seat.model_fields, 0.0) | dict(seat or {})).items()
+        for name, player in players.items()
+        for kind, weight in (zeros | dict(player or {})).items()
     }
-    bots_only = others is not None and others.agent == 0.0
+    bots_only = opponents is not None and opponents.agent == 0.0
     params = Params(
         normal=modes.get("normal", 0.0),
         shooting=modes.get("train_shooting", 0.0),
         defense=modes.get("train_defense", 0.0),
-        keep=config.puck_hold,
-        drawn=config.time_out == "terminated",
-        fineness=config.num_action_levels,
+        puck_hold=config.puck_hold,
+        time_out_terminates=config.time_out == "terminated",
+        num_action_levels=config.num_action_levels,
         players=1 if bots_only else 2,
         side=_SIDES[config.side],
         **config.reward.model_dump(),
-        **seats,
+        **weights,
     )
     return kernel.KernelData(Data(table()), {"train": (params,)})

@@ -1,7 +1,7 @@
 """Two-player hockey: rackets, a puck, two goals; a port of Box2D's physics bit for bit.
 
-Settings and the layout of the state are in `config`, what players see and do in `players`, the
-physics in `physics/`.
+`config` defines the settings and the state, `players` the observations and actions, `physics/` the
+physics.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from slipstream.jit.float32 import add, div, mul, single, sub
 from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.spec import EnvSpec, Metric, Symmetry
 
-# Defaults of `slipstream train hockey`; docs/guides/hockey.md has the commands.
+# Defaults of `slipstream train hockey`; docs/guides/hockey.md has the results.
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
@@ -83,84 +83,93 @@ DEFAULT_HYPERPARAMS = {
     }
 }
 
-# Who has the second seat in training, where nobody says.
+# Opponents in training if the config names none.
 OPPONENTS = {"opponents": {"weak": 1.0, "strong": 3.0}}
 
-# Large, and called in three places, in four and in two.
+# Large functions that are called in several places.
 NOINLINE = (distance, update, solve_velocities)
 
-# What self-play is evaluated against: both bots, equally often.
+# Opponents in evaluations of self-play: both bots, equally often.
 EVALUATION = {"opponents": {"weak": 1.0, "strong": 1.0}}
 
 
 def load(config: Config) -> KernelData:
-    """The table's shapes, and how many players act; nothing is read."""
+    """Return the table of bodies and the functions for one or two players."""
     loaded = settings.load(config)
-    alone = loaded.params["train"][0].players == 1
-    return replace(loaded, functions={"step": step_seat, "observe": observe_seat} if alone else {})
+    single_player = loaded.params["train"][0].players == 1
+    functions = {"step": step_learner, "observe": observe_learner} if single_player else {}
+    return replace(loaded, functions=functions)
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
-    """Draws the start, and who acts in each seat."""
+    """Draw the start of the game, and the kind of each player."""
     place_bodies(s, p, d)
-    if p.other_agent + p.other_weak + p.other_strong + p.other_random + p.other_idle > 0.0:
-        s.seat = 0 if p.side == LEFT or (p.side == BOTH and uniform(s) < 0.5) else 1
-        s.kind[s.seat] = AGENT
-        s.kind[1 - s.seat] = draw_player_kind(
-            s, p.other_agent, p.other_weak, p.other_strong, p.other_random, p.other_idle
+    if (
+        p.opponent_agent + p.opponent_weak + p.opponent_strong + p.opponent_random + p.opponent_idle
+        > 0.0
+    ):
+        s.learner = 0 if p.side == LEFT or (p.side == BOTH and uniform(s) < 0.5) else 1
+        s.kind[s.learner] = AGENT
+        s.kind[1 - s.learner] = draw_player_kind(
+            s,
+            p.opponent_agent,
+            p.opponent_weak,
+            p.opponent_strong,
+            p.opponent_random,
+            p.opponent_idle,
         )
     else:
         s.kind[0] = draw_player_kind(
-            s, p.one_agent, p.one_weak, p.one_strong, p.one_random, p.one_idle
+            s, p.player1_agent, p.player1_weak, p.player1_strong, p.player1_random, p.player1_idle
         )
         s.kind[1] = draw_player_kind(
-            s, p.two_agent, p.two_weak, p.two_strong, p.two_random, p.two_idle
+            s, p.player2_agent, p.player2_weak, p.player2_strong, p.player2_random, p.player2_idle
         )
     for player in range(2):
-        # The original's bot keeps its phase from game to game, where it becomes uniform.
+        # The original's bots keep their phase between games, which makes it uniform.
         s.phase[player] = 2.0 * math.pi * uniform(s)
 
 
 def step(s: Any, action: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
-    """Both players act, then 0.02 s pass."""
+    """Apply the actions of both players and advance the game by 0.02 s."""
     for player in range(2):
         if s.kind[player] == AGENT:
             decode_action(s, p, action[player], player)
         else:
-            act_scripted(s, p, d, player, s.act[player])
+            act_scripted(s, p, d, player, s.actions[player])
     return advance(s, p, d)
 
 
-def step_seat(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
-    """The same where one player acts from outside and a bot has the other seat."""
-    other = 1 - s.seat
-    decode_action(s, p, action, s.seat)
-    act_scripted(s, p, d, other, s.act[other])
-    (one, two), terminated, truncated = advance(s, p, d)
-    return one if s.seat == 0 else two, terminated, truncated
+def step_learner(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    """Step the game for a single learner against a built-in opponent."""
+    opponent = 1 - s.learner
+    decode_action(s, p, action, s.learner)
+    act_scripted(s, p, d, opponent, s.actions[opponent])
+    (reward1, reward2), terminated, truncated = advance(s, p, d)
+    return reward1 if s.learner == 0 else reward2, terminated, truncated
 
 
-def observe_seat(s: Any, p: Any, d: Any, out: Any) -> None:
-    """What the one player sees."""
-    observe(s, p, d, s.seat, out)
+def observe_learner(s: Any, p: Any, d: Any, out: Any) -> None:
+    """Write the observation of the learner."""
+    observe(s, p, d, s.learner, out)
 
 
 def advance(s: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
-    """What both do takes effect."""
+    """Apply the decoded actions, step the physics, and return the outcome."""
     for player in range(2):
         for i in range(4):
-            s.act[player, i] = single(s.act[player, i])
+            s.actions[player, i] = single(s.actions[player, i])
     for player in range(2):
-        apply_translation(s, d, player, s.act[player, 0], s.act[player, 1])
-        apply_rotation(s, d, player, s.act[player, 2])
+        apply_translation(s, d, player, s.actions[player, 0], s.actions[player, 1])
+        apply_rotation(s, d, player, s.actions[player, 2])
     limit_puck_speed(s)
-    if p.keep:
+    if p.puck_hold:
         for player in range(2):
-            if carry_puck(s, d, player, s.act[player, 3]):
+            if carry_puck(s, d, player, s.actions[player, 3]):
                 if player == 0:
-                    s.shots = s.shots + 1.0
+                    s.shots_player1 = s.shots_player1 + 1.0
                 else:
-                    s.shots_two = s.shots_two + 1.0
+                    s.shots_player2 = s.shots_player2 + 1.0
     begin_step(s, d)
     collide(s, p, d)
     finish_step(s, d)
@@ -168,91 +177,91 @@ def advance(s: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
 
 
 def decode_action(s: Any, p: Any, action: Any, player: int) -> None:
-    """The action as four numbers within -1 and 1, rounded to float32."""
+    """Write an action into STATE as four values in [-1, 1]."""
     for i in range(4):
-        s.act[player, i] = 0.0
-    if p.fineness == 0:
-        for i in range(4 if p.keep else 3):
-            s.act[player, i] = min(max(float(action[i]), -1.0), 1.0)
+        s.actions[player, i] = 0.0
+    if p.num_action_levels == 0:
+        for i in range(4 if p.puck_hold else 3):
+            s.actions[player, i] = min(max(float(action[i]), -1.0), 1.0)
         return
-    levels = p.fineness - 1
-    choice = int(action[0]) - 1
-    if choice >= 6 * levels:
-        s.act[player, 3] = 1.0
-    elif choice >= 0:
-        strength = float(choice % levels + 1) / float(levels)
-        way = choice // levels
-        s.act[player, way // 2] = -strength if way % 2 == 0 else strength
+    levels = p.num_action_levels - 1
+    index = int(action[0]) - 1
+    if index >= 6 * levels:
+        s.actions[player, 3] = 1.0
+    elif index >= 0:
+        strength = float(index % levels + 1) / float(levels)
+        direction = index // levels
+        s.actions[player, direction // 2] = -strength if direction % 2 == 0 else strength
 
 
 def collide(s: Any, p: Any, d: Any) -> None:
-    """Refreshes all contacts; a puck in a goal ends the game, one on a racket is caught."""
-    place = 0
-    while place < s.contacts:
-        k = s.order[place]
-        found = drop_or_update(s, d, place)
-        if found < 0:
+    """Update all contacts: a puck in a goal ends the game, a puck on a racket is caught."""
+    index = 0
+    while index < s.contact_count:
+        k = s.contact_order[index]
+        event = drop_or_update(s, d, index)
+        if event < 0:
             continue
-        place += 1
-        if found == 0:
+        index += 1
+        if event == 0:
             continue
         if k in (LEFT_SENSOR, RIGHT_SENSOR):
-            s.done = True
+            s.goal_scored = True
             s.winner = 1 if k == RIGHT_SENSOR else -1
-        if not p.keep:
+        if not p.puck_hold:
             continue
-        if k == PLAYER1_PUCK and s.holds[0] == 0 and s.linear_velocity[PUCK, 0] < 0.1:
-            s.holds[0] = HOLD_STEPS
-        if k == PLAYER2_PUCK and s.holds[1] == 0 and s.linear_velocity[PUCK, 0] > -0.1:
-            s.holds[1] = HOLD_STEPS
+        if k == PLAYER1_PUCK and s.hold_steps[0] == 0 and s.linear_velocity[PUCK, 0] < 0.1:
+            s.hold_steps[0] = HOLD_STEPS
+        if k == PLAYER2_PUCK and s.hold_steps[1] == 0 and s.linear_velocity[PUCK, 0] > -0.1:
+            s.hold_steps[1] = HOLD_STEPS
 
 
 def outcome(s: Any, p: Any) -> tuple[tuple[float, float], bool, bool]:
-    """Rewards of both, and whether the game ends: by a goal, or undecided by time."""
-    goal = s.done
-    late = s.time >= s.limit
+    """Return the rewards of both players, `terminated` and `truncated`."""
+    goal = s.goal_scored
+    timed_out = s.time >= s.time_limit
     s.time = s.time + 1
-    base = 10.0 * float(s.winner) if goal else 0.0
-    near, near_two = closeness(s, 0), closeness(s, 1)
-    touch = 1.0 if s.holds[0] == HOLD_STEPS else 0.0
-    touch_two = 1.0 if s.holds[1] == HOLD_STEPS else 0.0
-    right = s.linear_velocity[PUCK, 0] / (float(s.limit) * 25.0)
-    s.closeness = s.closeness + near
-    s.direction = s.direction + right
-    s.touches = s.touches + touch
-    s.touches_two = s.touches_two + touch_two
+    goal_reward = 10.0 * float(s.winner) if goal else 0.0
+    closeness1, closeness2 = closeness(s, 0), closeness(s, 1)
+    touch1 = 1.0 if s.hold_steps[0] == HOLD_STEPS else 0.0
+    touch2 = 1.0 if s.hold_steps[1] == HOLD_STEPS else 0.0
+    direction = s.linear_velocity[PUCK, 0] / (float(s.time_limit) * 25.0)
+    s.closeness = s.closeness + closeness1
+    s.direction = s.direction + direction
+    s.touches_player1 = s.touches_player1 + touch1
+    s.touches_player2 = s.touches_player2 + touch2
     if goal:
         s.goals = 1.0
-    terminated = goal or (late and p.drawn)
-    one = base + near + shaping(p, near, touch, right)
-    two = near_two - base + shaping(p, near_two, touch_two, -right)
-    return (p.scale * one, p.scale * two), terminated, late and not terminated
+    terminated = goal or (timed_out and p.time_out_terminates)
+    reward1 = goal_reward + closeness1 + shaping(p, closeness1, touch1, direction)
+    reward2 = closeness2 - goal_reward + shaping(p, closeness2, touch2, -direction)
+    return (p.scale * reward1, p.scale * reward2), terminated, timed_out and not terminated
 
 
-def shaping(p: Any, near: float, touch: float, forward: float) -> float:
-    """What is added to the original's reward, by weight."""
-    return float(p.closeness * near + p.touch * touch + p.direction * forward)
+def shaping(p: Any, closeness: float, touch: float, direction: float) -> float:
+    """Return the weighted sum of the shaping terms."""
+    return float(p.closeness * closeness + p.touch * touch + p.direction * direction)
 
 
 def finalize_episode(s: Any, p: Any, d: Any) -> None:
-    """The game as who has `seat` sees it."""
-    sign = 1 - 2 * s.seat
+    """Set the metrics of the learner."""
+    sign = 1 - 2 * s.learner
     s.won = 1.0 if s.winner * sign > 0 else 0.0
     s.lost = 1.0 if s.winner * sign < 0 else 0.0
-    s.opponent = -float(s.kind[1 - s.seat])
-    s.catches = s.touches if s.seat == 0 else s.touches_two
-    s.catches_other = s.touches_two if s.seat == 0 else s.touches
-    s.shots_taken = s.shots if s.seat == 0 else s.shots_two
+    s.opponent = -float(s.kind[1 - s.learner])
+    s.catches = s.touches_player1 if s.learner == 0 else s.touches_player2
+    s.catches_other = s.touches_player2 if s.learner == 0 else s.touches_player1
+    s.shots_taken = s.shots_player1 if s.learner == 0 else s.shots_player2
 
 
 def closeness(s: Any, player: int) -> float:
-    """A penalty for each metre between racket and a puck in the own half that is not going away."""
+    """Return the penalty for distance to a puck in the player's half that is not moving away."""
     sign = 1.0 - 2.0 * player
     x, y = s.position[PUCK, 0], s.position[PUCK, 1]
     if sign * (x - CENTER_X) >= 0.0 or sign * s.linear_velocity[PUCK, 0] > 0.0:
         return 0.0
     dx, dy = sub(s.position[player, 0], x), sub(s.position[player, 1], y)
-    return math.sqrt(dx * dx + dy * dy) * (-30.0 / (250.0 / 60.0 * float(s.limit) / 2.0))
+    return math.sqrt(dx * dx + dy * dy) * (-30.0 / (250.0 / 60.0 * float(s.time_limit) / 2.0))
 
 
 NORMAL_LIMIT, TRAIN_LIMIT = 250, 80
@@ -263,19 +272,19 @@ def uniform_between(s: Any, low: float, high: float) -> float:
 
 
 def draw_mode(s: Any, p: Any) -> int:
-    """By weight; nothing is drawn where it is settled."""
+    """Draw a mode by weight; a single mode uses no random number."""
     total = p.normal + p.shooting + p.defense
-    most = max(p.normal, p.shooting, p.defense)
-    at = 0.5 * total if most == total else total * uniform(s)
-    if at < p.normal:
+    largest = max(p.normal, p.shooting, p.defense)
+    u = 0.5 * total if largest == total else total * uniform(s)
+    if u < p.normal:
         return NORMAL
-    return TRAIN_SHOOTING if at < p.normal + p.shooting else TRAIN_DEFENSE
+    return TRAIN_SHOOTING if u < p.normal + p.shooting else TRAIN_DEFENSE
 
 
 def place_bodies(s: Any, p: Any, d: Any) -> None:
-    """Draws how the game begins: its mode, then where everything stands."""
+    """Draw the mode of the game and the initial positions."""
     s.mode = draw_mode(s, p)
-    s.limit = NORMAL_LIMIT if s.mode == NORMAL else TRAIN_LIMIT
+    s.time_limit = NORMAL_LIMIT if s.mode == NORMAL else TRAIN_LIMIT
     x, y = 8.0, CENTER_Y
     if s.mode != NORMAL:
         x = 8.0 + uniform_between(s, -10.0 / 3.0, 10.0 / 6.0)
@@ -295,7 +304,7 @@ def place_bodies(s: Any, p: Any, d: Any) -> None:
 
 
 def create_bodies(s: Any, d: Any, x: float, y: float, px: float, py: float) -> None:
-    """Makes all bodies, at rest: player 0 at home, player 1 at (x, y), the puck at (px, py)."""
+    """Create all bodies at rest: player 1 at (x, y), the puck at (px, py)."""
     for body in range(BODIES):
         s.cos[body] = 1.0
         if body >= MOVING:
@@ -324,11 +333,11 @@ def create_bodies(s: Any, d: Any, x: float, y: float, px: float, py: float) -> N
         s.fat_aabb[body, 3] = add(top, AABB_EXTENSION)
         s.moved[body] = True
         s.awake[body] = True
-    s.is_new = True
+    s.new_bodies = True
 
 
 def shoot_at_goal(s: Any, d: Any, aim: float) -> None:
-    """Shoots the puck at a point of the left border in the first step."""
+    """Apply a force to the puck that shoots it at height `aim` of the left border."""
     x, y = s.position[PUCK, 0], sub(s.position[PUCK, 1], single(aim))
     size = length(x, y)
     mass = d.table[PUCK, MASS]
@@ -338,10 +347,10 @@ def shoot_at_goal(s: Any, d: Any, aim: float) -> None:
 
 _BOTH = (
     Metric("winner", "1, 0 or -1"),
-    Metric("touches", "catches"),
-    Metric("touches_two", "catches"),
-    Metric("shots", "shots"),
-    Metric("shots_two", "shots"),
+    Metric("touches_player1", "catches"),
+    Metric("touches_player2", "catches"),
+    Metric("shots_player1", "shots"),
+    Metric("shots_player2", "shots"),
     Metric("goals", "goals"),
     Metric("closeness", "reward"),
     Metric("direction", "reward"),
@@ -356,48 +365,48 @@ _LEARNER = (
 )
 
 
-# What changes its sign where up and down are swapped, for each player: places, speeds and turns.
+# Indices of observations whose sign changes if up and down are swapped.
 _UPRIGHT = (1, 2, 4, 5, 7, 8, 10, 11, 13, 15)
-_UP, _TURN = 1, 2  # numbers of an action
+_UP, _TURN = 1, 2  # indices of an action
 
 
 def symmetry(p: Any) -> Symmetry:
-    """The game with up and down swapped, as either player sees it."""
-    if p.fineness == 0:
+    """Return the symmetry of swapping up and down, which is the same for both players."""
+    if p.num_action_levels == 0:
         return Symmetry(_UPRIGHT, action=(_UP, _TURN))
-    levels = p.fineness - 1
-    choices = list(range(1 + 6 * levels + (1 if p.keep else 0)))
+    levels = p.num_action_levels - 1
+    permutation = list(range(1 + 6 * levels + (1 if p.puck_hold else 0)))
     for axis in (_UP, _TURN):
         for level in range(levels):
             back, forth = 1 + 2 * axis * levels + level, 1 + (2 * axis + 1) * levels + level
-            choices[back], choices[forth] = forth, back
-    return Symmetry(_UPRIGHT, action_permutation=tuple(choices))
+            permutation[back], permutation[forth] = forth, back
+    return Symmetry(_UPRIGHT, action_permutation=tuple(permutation))
 
 
 def spec(p: Any, d: Any) -> EnvSpec:
-    """18 numbers seen and 4 in an action, 16 and 3 without keep mode; or discrete actions."""
-    action: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (4 if p.keep else 3,), np.float32)
-    if p.fineness > 0:
-        action = spaces.Discrete(1 + 6 * (p.fineness - 1) + (1 if p.keep else 0))
+    """Return the spaces: 18 observations and 4 actions, without `puck_hold` 16 and 3."""
+    action: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (4 if p.puck_hold else 3,), np.float32)
+    if p.num_action_levels > 0:
+        action = spaces.Discrete(1 + 6 * (p.num_action_levels - 1) + (1 if p.puck_hold else 0))
     return EnvSpec(
-        observation_space=spaces.Box(-np.inf, np.inf, (18 if p.keep else 16,), np.float32),
+        observation_space=spaces.Box(-np.inf, np.inf, (18 if p.puck_hold else 16,), np.float32),
         action_space=action,
         metrics=_LEARNER if p.players == 1 else _BOTH,
         players=p.players,
         winner=None if p.players == 1 else "winner",
         symmetry=symmetry(p),
-        max_episode_steps=NORMAL_LIMIT + 2,  # never reached: a game ends itself one step earlier
+        max_episode_steps=NORMAL_LIMIT + 2,  # never reached: the game ends one step earlier
     )
 
 
-_SCALE, _WIDTH, _HEIGHT = 60, 600, 480  # pixels a metre, and in all
+_SCALE, _WIDTH, _HEIGHT = 60, 600, 480  # pixels per metre; size in pixels
 _TABLE, _LINE, _WALL, _PUCK = (236, 240, 241), (174, 182, 191), (44, 62, 80), (20, 20, 20)
 _PLAYERS = ((192, 57, 43), (41, 128, 185))
 _GOALS = (BODIES - 2, BODIES - 1)
 
 
-def picture(s: Any, p: Any, d: Any) -> NDArray[np.uint8]:
-    """uint8 [480, 600, 3] of a STATE record; an ordinary function, which is not compiled."""
+def render(s: Any, p: Any, d: Any) -> NDArray[np.uint8]:
+    """Return the frame of a STATE record, uint8 [480, 600, 3]. Not compiled."""
     from PIL import Image, ImageDraw, ImageFont
 
     image = Image.new("RGB", (_WIDTH, _HEIGHT), _TABLE)
@@ -423,11 +432,11 @@ def picture(s: Any, p: Any, d: Any) -> NDArray[np.uint8]:
 def _corners(s: Any, d: Any, body: int) -> list[tuple[float, float]]:
     sin, cos = float(s.sin[body]), float(s.cos[body])
     x, y = float(s.position[body, 0]), float(s.position[body, 1])
-    found = []
+    corners = []
     for i in range(int(d.table[body, COUNT])):
         px, py = d.table[body, VERTEX + 2 * i], d.table[body, VERTEX + 2 * i + 1]
-        found.append(_pixel(x + cos * px - sin * py, y + sin * px + cos * py))
-    return found
+        corners.append(_pixel(x + cos * px - sin * py, y + sin * px + cos * py))
+    return corners
 
 
 def _pixel(x: float, y: float) -> tuple[float, float]:

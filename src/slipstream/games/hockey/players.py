@@ -1,7 +1,7 @@
-"""What a player sees and does: observations, the original's bots, and actions as forces.
+"""Observations, the original's bots, and actions as forces.
 
-A player sees everything from the own side, turned by half a turn for player 1. Numbers that the
-game's rules calculate in double precision are rounded where they become forces.
+Observations are relative to the player's own side, rotated by 180 degrees for player 1. Values that
+the rules compute in double precision are rounded when they become forces.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slipstream.jit.float32 import add, div, mul, single, sub
 STEP = 0.02
 FORCE, TORQUE, SHOT = 6000.0, 400.0, 60.0
 CENTER_X, CENTER_Y, ZONE = 5.0, 4.0, 0.5
-NEAR_X, FAR_X = 1.5, 8.5  # borders that a racket's origin is not pushed over
+NEAR_X, FAR_X = 1.5, 8.5  # limits of a racket's origin
 LOW_Y, HIGH_Y = 1.2, 8.0 - 1.2
 MAX_SPEED, MAX_PUCK_SPEED = 10.0, 25.0
 MAX_ANGLE = math.pi / 3.0
@@ -28,7 +28,7 @@ HOLD_STEPS = 15
 
 
 def apply_translation(s: Any, d: Any, player: int, ax: float, ay: float) -> None:
-    """Translation: full force below the top speed, none across the middle."""
+    """Apply the translation: full force below the maximum speed, none across the middle."""
     sign = 1.0 - 2.0 * player
     x, vx, vy = s.position[player, 0], s.linear_velocity[player, 0], s.linear_velocity[player, 1]
     mass = d.table[player, MASS]
@@ -53,7 +53,7 @@ def apply_translation(s: Any, d: Any, player: int, ax: float, ay: float) -> None
 
 
 def apply_force_within_half(s: Any, player: int, fx: float, fy: float) -> None:
-    """A racket at a border of its half that is pushed on stops there, at once."""
+    """Apply a force; a racket at a border of its half that is pushed outwards stops at once."""
     x, y = s.position[player, 0], s.position[player, 1]
     if player == 0:
         stops = (x < NEAR_X and fx < 0.0) or (x > CENTER_X and fx > 0.0)
@@ -71,7 +71,7 @@ def apply_force_within_half(s: Any, player: int, fx: float, fy: float) -> None:
 
 
 def apply_rotation(s: Any, d: Any, player: int, action: float) -> None:
-    """Rotation: beyond 60 degrees the racket turns back by itself."""
+    """Apply the rotation; beyond 60 degrees the racket turns back by itself."""
     angle, w, mass = s.angle[player], s.angular_velocity[player], d.table[player, MASS]
     if abs(angle) > MAX_ANGLE:
         torque = 0.0
@@ -87,15 +87,15 @@ def apply_rotation(s: Any, d: Any, player: int, action: float) -> None:
 
 
 def limit_puck_speed(s: Any) -> None:
-    """A puck above the top speed is braked."""
+    """Brake a puck above the maximum speed."""
     vx, vy = s.linear_velocity[PUCK, 0], s.linear_velocity[PUCK, 1]
     fast = math.sqrt(vx * vx + vy * vy) > MAX_PUCK_SPEED
     s.linear_damping[PUCK] = 10.0 if fast else single(0.05)
 
 
 def carry_puck(s: Any, d: Any, player: int, shoot: float) -> bool:
-    """A caught puck is carried; True where it is shot."""
-    if s.holds[player] <= 1:
+    """Move a caught puck with its racket; return true if it is shot."""
+    if s.hold_steps[player] <= 1:
         return False
     s.position[PUCK, 0] = s.position[player, 0]
     s.position[PUCK, 1] = s.position[player, 1]
@@ -108,19 +108,19 @@ def carry_puck(s: Any, d: Any, player: int, shoot: float) -> bool:
     s.linear_velocity[PUCK, 1] = s.linear_velocity[player, 1]
     if s.linear_velocity[PUCK, 0] != 0.0 or s.linear_velocity[PUCK, 1] != 0.0:
         wake(s, PUCK)
-    s.holds[player] = s.holds[player] - 1
-    if s.holds[player] != 1 and shoot <= 0.5:
+    s.hold_steps[player] = s.hold_steps[player] - 1
+    if s.hold_steps[player] != 1 and shoot <= 0.5:
         return False
     sign = 1.0 - 2.0 * player
     wake(s, PUCK)
     angle = s.angle[player]
     shoot_puck(s, d, single(sign * math.cos(angle)), single(sign * math.sin(angle)))
-    s.holds[player] = 0
+    s.hold_steps[player] = 0
     return True
 
 
 def shoot_puck(s: Any, d: Any, x: float, y: float) -> None:
-    """A shot in a direction of length 1."""
+    """Apply the force of a shot along a unit vector."""
     mass = d.table[PUCK, MASS]
     fx = mul(div(mul(x, mass), STEP_F32), SHOT)
     fy = mul(div(mul(y, mass), STEP_F32), SHOT)
@@ -128,53 +128,55 @@ def shoot_puck(s: Any, d: Any, x: float, y: float) -> None:
     s.force[PUCK, 1] = add(s.force[PUCK, 1], fy)
 
 
-def observed_value(s: Any, player: int, place: int) -> float:
-    """Number `position` of 16: six of the own racket, six of the other one, four of the puck."""
+def observed_value(s: Any, player: int, index: int) -> float:
+    """Return one of 16 values: six of the player's racket, six of the opponent's, four of the
+    puck.
+    """
     sign = 1.0 - 2.0 * player
-    body = player if place < 6 else (1 - player if place < 12 else PUCK)
-    what = place % 6
-    if body == PUCK and what > 1:
-        return float(sign * s.linear_velocity[PUCK, what - 2])
-    if what == 0:
+    body = player if index < 6 else (1 - player if index < 12 else PUCK)
+    quantity = index % 6
+    if body == PUCK and quantity > 1:
+        return float(sign * s.linear_velocity[PUCK, quantity - 2])
+    if quantity == 0:
         return sign * sub(s.position[body, 0], CENTER_X)
-    if what == 1:
+    if quantity == 1:
         return sign * sub(s.position[body, 1], CENTER_Y)
-    if what == 2:
+    if quantity == 2:
         return float(s.angle[body])
-    if what == 5:
+    if quantity == 5:
         return float(s.angular_velocity[body])
-    return float(sign * s.linear_velocity[body, what - 3])
+    return float(sign * s.linear_velocity[body, quantity - 3])
 
 
 def observe(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
-    """16 numbers, and with keep mode how many steps each player may hold the puck."""
-    for place in range(16):
-        out[place] = observed_value(s, player, place)
-    if p.keep:
-        out[16] = float(s.holds[player])
-        out[17] = float(s.holds[1 - player])
+    """Write 16 values; with `puck_hold` also the steps that each player may hold the puck."""
+    for index in range(16):
+        out[index] = observed_value(s, player, index)
+    if p.puck_hold:
+        out[16] = float(s.hold_steps[player])
+        out[17] = float(s.hold_steps[1 - player])
 
 
 def draw_player_kind(
     s: Any, agent: float, weak: float, strong: float, unskilled: float, idle: float
 ) -> int:
-    """Draws who acts in a seat, by weights; nothing is drawn where it is settled."""
+    """Draw the kind of a player by weight; a single kind uses no random number."""
     total = agent + weak + strong + unskilled + idle
-    most = max(agent, weak, strong, unskilled, idle)
-    at = 0.5 * total if most == total else total * uniform(s)
-    if at < agent:
+    largest = max(agent, weak, strong, unskilled, idle)
+    u = 0.5 * total if largest == total else total * uniform(s)
+    if u < agent:
         return AGENT
-    if at < agent + weak:
+    if u < agent + weak:
         return WEAK
-    if at < agent + weak + strong:
+    if u < agent + weak + strong:
         return STRONG
-    if at < agent + weak + strong + unskilled:
+    if u < agent + weak + strong + unskilled:
         return RANDOM
     return IDLE
 
 
 def act_scripted(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
-    """Writes the action of the player's kind into a row of 4 numbers."""
+    """Write the action of a built-in player into a row of 4 values."""
     kind = s.kind[player]
     for i in range(4):
         out[i] = 0.0
@@ -186,7 +188,7 @@ def act_scripted(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
 
 
 def bot(s: Any, player: int, gain: float, out: Any) -> None:
-    """Goes behind the puck and strikes it, else home; the racket swings all the time."""
+    """Write a bot's action: move behind the puck and strike it, else return; always swing."""
     s.phase[player] = s.phase[player] + 0.2 * uniform(s)
     x, y, px, py = (
         observed_value(s, player, 0),
@@ -199,22 +201,22 @@ def bot(s: Any, player: int, gain: float, out: Any) -> None:
     if observed_value(s, player, 14) < 30.0 / 60.0:
         ty = py
         if x < px and abs(y - py) < 30.0 / 60.0:
-            apart = math.sqrt((x - px) * (x - px) + (y - py) * (y - py))
+            distance = math.sqrt((x - px) * (x - px) + (y - py) * (y - py))
             tx = px + 0.2
-            ty = py + observed_value(s, player, 15) * apart * 0.1
+            ty = py + observed_value(s, player, 15) * distance * 0.1
     angle = math.pi / 3.0 * math.sin(s.phase[player])
     out[0] = steer(tx - x, observed_value(s, player, 3), gain, 0.1)
     out[1] = steer(ty - y, observed_value(s, player, 4), gain / 5.0, 0.1)
     out[2] = steer(
         angle - observed_value(s, player, 2), observed_value(s, player, 5), gain / 2.0, 1.0
     )
-    held = s.holds[player]
+    held = s.hold_steps[player]
     out[3] = 1.0 if held > 0 and held < 7 else 0.0
 
 
-def steer(error: float, speed: float, gain: float, late: float) -> float:
-    """Proportional control that brakes where the target is less than `late` seconds away."""
+def steer(error: float, speed: float, gain: float, brake_time: float) -> float:
+    """Return a proportional control that brakes within `brake_time` seconds of the target."""
     divisor = speed + 0.01
-    soon = divisor != 0.0 and abs(error / divisor) < late
-    brake = speed * 0.5 if soon else 0.0
+    near = divisor != 0.0 and abs(error / divisor) < brake_time
+    brake = speed * 0.5 if near else 0.0
     return min(max(error * gain - brake, -1.0), 1.0)

@@ -1,1 +1,1 @@
-"""Games of two: one seat learns, the other acts by frozen weights or rules of its own."""
+"""Self-play: one player learns, the other uses frozen weights or built-in rules."""

@@ -19,60 +19,62 @@ Opponents = Annotated[dict[str, Weight], Field(min_length=1)]
 
 
 class SelfPlayConfig(Config):
-    """The agent is shown one seat, drawn for every episode; somebody else acts in the other one.
+    """Self-play settings: one player learns, chosen at random for every episode.
 
-    An opponent is called by a name: `snapshots` (frozen earlier weights of the learner itself),
-    `random` (any action that is allowed), the directory of a run, the folder of a policy, or a file
-    that ends in .onnx. Players of a game's own are named in the kernel's keys.
+    The other player is one of these opponents: `snapshots` (frozen earlier weights of the learner),
+    `random` (any allowed action), the directory of a run, the folder of a policy, or an .onnx file.
+    Bots of a game are chosen by keys of its kernel.
     """
 
     opponents: Opponents = Field(
         {SNAPSHOTS: 1.0},
-        description="who is met in training, name: weight; drawn at the start of every episode",
+        description="opponents in training, name: weight; drawn at the start of every episode",
     )
     evaluation: Opponents | None = Field(
         None,
-        description="who is met in evaluations; null: as the kernel suggests, else random",
+        description="opponents in evaluations; null: the kernel's suggestion, else random",
     )
     slots: Annotated[int, Field(ge=1, le=256)] = Field(
         8,
-        description="snapshots kept; the next one takes the place of the oldest",
+        description="maximum number of snapshots; a new one replaces the oldest",
         json_schema_extra=tunable(choices=[4, 8, 16, 32], by_default=False),
     )
     snapshot_iterations: Count | None = Field(
         10,
-        description="iterations between two snapshots; null: they do not count",
+        description="iterations between snapshots; null: not triggered by iterations",
         json_schema_extra=tunable(1, 100, log=True, by_default=False),
     )
     snapshot_episodes: Count | None = Field(
-        None, description="episodes between two snapshots, the iteration filled up; null: as above"
+        None,
+        description="episodes between snapshots, rounded up to iterations; null: not triggered by "
+        "episodes",
     )
     snapshot_win_rate: Share | None = Field(
         None,
-        description="a snapshot is taken once this share of points was won since the last (a draw "
-        "is half a point); null: never for that",
+        description="share of points since the last snapshot that triggers the next one (a draw is "
+        "half a point); null: not triggered by wins",
         json_schema_extra=tunable(0.55, 0.9, by_default=False),
     )
     gate_episodes: Count = Field(
-        100, description="decided and drawn episodes that such a share needs at least"
+        100, description="minimum number of episodes for `snapshot_win_rate`"
     )
     sampling: Literal["uniform", "latest", "pfsp"] = Field(
         "uniform",
-        description="which snapshot is met; pfsp: by how often it is beaten",
+        description="distribution over snapshots; pfsp: by the learner's win rate against each",
         json_schema_extra=tunable(choices=["uniform", "latest", "pfsp"], by_default=False),
     )
     pfsp_weighting: Literal["hard", "even"] = Field(
         "hard",
-        description="hard: (1 - w)^2 for a win rate w; even: w (1 - w)",
+        description="PFSP weight for a win rate w; hard: (1 - w)^2; even: w (1 - w)",
         json_schema_extra=tunable(choices=["hard", "even"], by_default=False),
     )
     deterministic: bool = Field(
-        False, description="opponents take their most likely action, else they draw it"
+        False, description="opponents take their most likely action; else they sample"
     )
 
     @field_serializer("opponents", "evaluation", when_used="json")
     def _absolute_paths(self, opponents: Mapping[str, float] | None) -> dict[str, float] | None:
-        """Make the names of files absolute, so that a run can be resumed from anywhere."""
+        """Make paths absolute, so that a run can be resumed from any directory."""
         return (
             None
             if opponents is None
@@ -91,14 +93,14 @@ def is_file(name: str) -> bool:
 
 
 def _absolute_path(name: str) -> str:
-    own = name not in (SNAPSHOTS, RANDOM) and is_file(name)
-    return str(Path(name).expanduser().resolve()) if own else name
+    is_path = name not in (SNAPSHOTS, RANDOM) and is_file(name)
+    return str(Path(name).expanduser().resolve()) if is_path else name
 
 
 DEFAULTS = SelfPlayConfig.model_validate({})
 
 
-@functools.cache  # the same object for the same kernel: what is compiled for it is found by it
+@functools.cache  # compiled code is found by the identity of the kernel
 def with_self_play_key(kernel: Kernel) -> Kernel:
     """Return the kernel of a game with the key `self_play` in its Config."""
     return kernel._replace(Config=_with_self_play(kernel.Config))
@@ -107,7 +109,7 @@ def with_self_play_key(kernel: Kernel) -> Kernel:
 @functools.cache
 def _with_self_play(model: type[Config]) -> type[Config]:
     """Return a subclass of the Config, so that the kernel's `load` accepts it."""
-    description = "one seat is shown, somebody else acts in the other; null: both are"
+    description = "train one player against opponents; null: both players act from outside"
     fields: dict[str, Any] = {
         "self_play": (SelfPlayConfig | None, Field(None, description=description))
     }
@@ -119,61 +121,62 @@ def _with_self_play(model: type[Config]) -> type[Config]:
 def with_default_opponent(
     kernel: Kernel, settings: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], str | None]:
-    """A section `env` with somebody in a game's second seat, where it leaves that open.
+    """Return a section `env` with a default opponent if a game for two players names none.
 
-    That is whom the kernel's module suggests in its constant `OPPONENTS`, else the learner's own
-    past.
+    The default is the constant `OPPONENTS` of the kernel's module, else snapshots of the learner.
 
     Args:
-        kernel: as `extended` returns it.
-        settings: complete.
+        kernel: kernel, as returned by `extended`.
+        settings: complete section `env`.
 
     Returns:
-        The section, and a sentence that says who it is; None where nothing was open.
+        The section, and a message that names the opponent; None if none was missing.
 
     Raises:
-        KernelError: the constant is no part of a section `env`.
+        KernelError: the constant is not valid in a section `env`.
     """
     if settings.get("self_play") is not None:
         return settings, None
     loaded = kernel.load(kernel.configure(settings))
     if kernel.spec(loaded.params["train"][0], loaded.data).players != 2:
         return settings, None
-    suggested = _suggested(kernel, settings)
+    suggestion = _suggested_opponents(kernel, settings)
     try:
-        chosen = kernel.configure({**settings, **suggested}).model_dump(mode="json")
-    except ConfigError:  # who has the seats is said otherwise
+        section = kernel.configure({**settings, **suggestion}).model_dump(mode="json")
+    except ConfigError:  # other keys choose the players
         return settings, None
-    key, value = next(iter(suggested.items()))
-    shown = ", ".join(f"{name}: {one}" for name, one in value.items())
-    return chosen, (
-        f"{kernel.name} is a game of two, and nobody was named for the second seat: it is trained "
-        f"with `env.{key}: {{{shown}}}`, {'as the kernel suggests' if shown else 'its own past'}."
+    key, value = next(iter(suggestion.items()))
+    weights = ", ".join(f"{name}: {weight}" for name, weight in value.items())
+    source = "the kernel's suggestion" if weights else "snapshots of the learner"
+    return section, (
+        f"{kernel.name} is a game for two players and the config names no opponent. The run trains "
+        f"with `env.{key}: {{{weights}}}`, {source}."
     )
 
 
-def _suggested(kernel: Kernel, settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+def _suggested_opponents(
+    kernel: Kernel, settings: Mapping[str, Any]
+) -> Mapping[str, Mapping[str, Any]]:
     """Return the validated constant `OPPONENTS` of a kernel's module."""
-    found: Any = getattr(kernel.module, "OPPONENTS", {"self_play": {}})
+    suggestion: Any = getattr(kernel.module, "OPPONENTS", {"self_play": {}})
     where = f"OPPONENTS in {kernel.module.__file__}"
-    remedy = 'Write OPPONENTS = {"self_play": {"opponents": {"random": 1.0}}}, or leave it out.'
-    sections = list(found.values()) if isinstance(found, Mapping) else []
+    fix = 'Write OPPONENTS = {"self_play": {"opponents": {"random": 1.0}}}, or remove it.'
+    sections = list(suggestion.values()) if isinstance(suggestion, Mapping) else []
     if not sections or not all(isinstance(value, Mapping) for value in sections):
         raise KernelError(
-            f"{where} must be the part of a section `env` that says who is trained against, a "
-            f"mapping of keys to mappings; it is {found!r}. {remedy}"
+            f"{where} must map keys of section `env` to mappings, got {suggestion!r}. {fix}"
         )
-    # Beside defaults: what contradicts it in the user's own settings is no fault of the constant.
+    # Validated with default settings: a conflict with the user's settings is no error here.
     fields = kernel.Config.model_fields
-    needed = {key: settings[key] for key, field in fields.items() if field.is_required()}
+    required = {key: settings[key] for key, field in fields.items() if field.is_required()}
     try:
-        kernel.configure({**needed, **found})
+        kernel.configure({**required, **suggestion})
     except ConfigError as error:
-        raise KernelError(f"{where} cannot be used: {error} {remedy}") from error
-    return dict(found)
+        raise KernelError(f"{where} is not valid: {error} {fix}") from error
+    return dict(suggestion)
 
 
 def get_self_play(config: Config) -> SelfPlayConfig | None:
     """Return the section `self_play` of a validated config; None without one."""
-    found: SelfPlayConfig | None = getattr(config, "self_play", None)
-    return found
+    section: SelfPlayConfig | None = getattr(config, "self_play", None)
+    return section

@@ -1,8 +1,8 @@
-"""Networks that act in the other seat: of a policy, or of an ONNX file of fully connected layers.
+"""Opponent networks: of a policy, or of an ONNX file of fully connected layers.
 
-The loops are plain functions that `environment` compiles. Copies are put in order of the network
-that acts there, and its rows pass `forward` in blocks. A row's bits depend neither on the rows
-beside it nor on how many there are, and its noise follows from its episode alone.
+The loops are plain functions that `self_play_env` compiles. They sort sub-environments by network
+and pass the rows of each network through `forward` in blocks. The result of a row depends neither
+on other rows nor on their number; its noise depends on its episode only.
 """
 
 from __future__ import annotations
@@ -33,19 +33,23 @@ class OpponentNetworks(NamedTuple):
     """n networks of one shape.
 
     Attributes:
-        weights: float32 [n, P]; table: int64 [L, 7], the actor's; relu: else tanh.
-        drawn: actions are drawn, else the most likely ones are taken.
-        squashed: of a box, the tanh of the network's output counts.
-        log_std: place of K log deviations in a row of weights; -1: none.
-        mean, inverse_std, limit: of observations, float32 [n, D]; see `scale_row`.
-        sizes, start: int64 [K], of choices; half, middle, low, high: float32 [K], of a box.
-        x: float32 [BLOCK, inputs], the column of ones in place; space: of `forward`. Overwritten.
+        weights: float32 [n, P].
+        table: int64 [L, 7], layers of the actor.
+        relu: the activation is ReLU; else tanh.
+        stochastic: actions are sampled; else the most likely ones are taken.
+        squashed: continuous actions are the tanh of the network's output.
+        log_std: offset of K log standard deviations in a row of weights; -1: none.
+        mean, inverse_std, limit: float32 [n, D], scaling of observations; see `scale_row`.
+        sizes, start: int64 [K], of discrete actions.
+        half, middle, low, high: float32 [K], of continuous actions.
+        x: float32 [BLOCK, inputs], input buffer with its column of ones.
+        workspace: buffer of `forward`.
     """
 
     weights: Any
     table: Any
     relu: bool
-    drawn: bool
+    stochastic: bool
     squashed: bool
     log_std: int
     mean: Any
@@ -58,35 +62,37 @@ class OpponentNetworks(NamedTuple):
     low: Any
     high: Any
     x: Any = None
-    space: Any = None
+    workspace: Any = None
 
 
 class OpponentBatch(NamedTuple):
-    """Who acts where: of E copies, in both seats.
+    """Inputs of the loops that act for opponents in E sub-environments.
 
     Attributes:
-        obs: float32 [E, 2, D]; mask: bool [E, 2, choices], or [0, 0, 0] for none.
-        seat: int64 [E], the learner's; network: int64 [E], which of the networks acts in the other
-            one, -1 for none of them; noise: uint64 [E], the stream of its actions.
+        obs: float32 [E, 2, D], observations of both players.
+        mask: bool [E, 2, n], allowed actions; [0, 0, 0] if there is no mask.
+        learner: int64 [E], player that learns.
+        network: int64 [E], index of the network that acts for the other player; -1: none.
+        noise: uint64 [E], random stream of its actions.
         step: int64 [E], steps of the running episode.
-        order, first: int64 [E], int64 [n + 1], overwritten.
+        env_order, first: int64 [E] and [n + 1], buffers of `sort_by_network`.
     """
 
     obs: Any
     mask: Any
-    seat: Any
+    learner: Any
     network: Any
     noise: Any
     step: Any
-    order: Any
+    env_order: Any
     first: Any
 
 
 def sort_by_network(batch: Any, n: int) -> int:
-    """Puts copies in order of their network: those of network k are order[first[k]:first[k + 1]].
+    """Sort sub-environments by network: network k has env_order[first[k]:first[k + 1]].
 
     Returns:
-        How many have one.
+        The number of sub-environments with a network.
     """
     for k in range(n + 1):
         batch.first[k] = 0
@@ -98,7 +104,7 @@ def sort_by_network(batch: Any, n: int) -> int:
     for e in range(len(batch.network)):
         k = batch.network[e]
         if k >= 0:
-            batch.order[batch.first[k]] = e
+            batch.env_order[batch.first[k]] = e
             batch.first[k] += 1
     for k in range(n, 0, -1):
         batch.first[k] = batch.first[k - 1]
@@ -106,19 +112,19 @@ def sort_by_network(batch: Any, n: int) -> int:
     return int(batch.first[n])
 
 
-def forward_block(nets: Any, k: int, batch: Any, begin: int, end: int) -> int:
-    """Leaves network k's outputs for the copies order[begin:end] in `space`; where they begin."""
-    rows = end - begin
+def forward_block(nets: Any, k: int, batch: Any, start: int, end: int) -> int:
+    """Compute network k for env_order[start:end] in `workspace`; return the outputs' offset."""
+    rows = end - start
     for r in range(rows):
-        e = batch.order[begin + r]
-        seen = batch.obs[e, 1 - batch.seat[e]]
-        scale_row(nets, k, seen, nets.x[r])
-    forward(nets.weights[k], nets.table, nets.relu, nets.x[:rows], nets.space)
+        e = batch.env_order[start + r]
+        obs = batch.obs[e, 1 - batch.learner[e]]
+        scale_row(nets, k, obs, nets.x[r])
+    forward(nets.weights[k], nets.table, nets.relu, nets.x[:rows], nets.workspace)
     return rows * int(nets.table[len(nets.table) - 1, OFFSET])
 
 
 def act_continuous(nets: Any, batch: Any, actions: Any) -> None:
-    """Writes the other seat's action in a box, float32 [E, 2, K], where a network acts."""
+    """Write the opponents' continuous actions, float32 [E, 2, K]."""
     n = len(nets.weights)
     if sort_by_network(batch, n) == 0:
         return
@@ -126,14 +132,16 @@ def act_continuous(nets: Any, batch: Any, actions: Any) -> None:
     for k in range(n):
         for begin in range(batch.first[k], batch.first[k + 1], BLOCK):
             end = min(begin + BLOCK, batch.first[k + 1])
-            place = forward_block(nets, k, batch, begin, end)
-            head = nets.space[place : place + (end - begin) * width].reshape(end - begin, width)
+            offset = forward_block(nets, k, batch, begin, end)
+            head = nets.workspace[offset : offset + (end - begin) * width].reshape(
+                end - begin, width
+            )
             for r in range(end - begin):
-                e = batch.order[begin + r]
-                out = actions[e, 1 - batch.seat[e]]
+                e = batch.env_order[begin + r]
+                out = actions[e, 1 - batch.learner[e]]
                 for j in range(len(nets.half)):
                     value = float(head[r, j])
-                    if nets.drawn and nets.log_std >= 0:
+                    if nets.stochastic and nets.log_std >= 0:
                         std = math.exp(float(nets.weights[k, nets.log_std + j]))
                         value += std * normal64_at(
                             batch.noise[e], batch.step[e] * len(nets.half) + j
@@ -146,66 +154,70 @@ def act_continuous(nets: Any, batch: Any, actions: Any) -> None:
 
 
 def act_discrete(nets: Any, batch: Any, actions: Any) -> None:
-    """Writes the other seat's choices, int64 [E, 2, K], where a network acts.
+    """Write the opponents' discrete actions, int64 [E, 2, K].
 
-    argmax of logits + Gumbel noise is a draw from their softmax.
+    The argmax of logits + Gumbel noise is a sample of their softmax.
     """
     n = len(nets.weights)
     if sort_by_network(batch, n) == 0:
         return
     width = nets.table[len(nets.table) - 1, OUTPUTS]
-    choices = 0
+    num_actions = 0
     for c in range(len(nets.sizes)):
-        choices += nets.sizes[c]
+        num_actions += nets.sizes[c]
     for k in range(n):
         for begin in range(batch.first[k], batch.first[k + 1], BLOCK):
             end = min(begin + BLOCK, batch.first[k + 1])
-            place = forward_block(nets, k, batch, begin, end)
-            head = nets.space[place : place + (end - begin) * width].reshape(end - begin, width)
+            offset = forward_block(nets, k, batch, begin, end)
+            head = nets.workspace[offset : offset + (end - begin) * width].reshape(
+                end - begin, width
+            )
             for r in range(end - begin):
-                e = batch.order[begin + r]
-                seat = 1 - batch.seat[e]
+                e = batch.env_order[begin + r]
+                opponent = 1 - batch.learner[e]
                 first = 0
                 for c in range(len(nets.sizes)):
                     last = first + nets.sizes[c]
                     best, top = first, -math.inf
                     for j in range(first, last):
-                        if len(batch.mask) > 0 and not batch.mask[e, seat, j]:
+                        if len(batch.mask) > 0 and not batch.mask[e, opponent, j]:
                             continue
                         value = float(head[r, j])
-                        if nets.drawn:
-                            value += gumbel_at(batch.noise[e], batch.step[e] * choices + j)
+                        if nets.stochastic:
+                            value += gumbel_at(batch.noise[e], batch.step[e] * num_actions + j)
                         if value > top:
                             best, top = j, value
-                    actions[e, seat, c] = best - first + nets.start[c]
+                    actions[e, opponent, c] = best - first + nets.start[c]
                     first = last
 
 
 def random_continuous(nets: Any, batch: Any, actions: Any) -> None:
-    """Uniform numbers between the bounds, where `network` is 0; as for `act_continuous`."""
+    """Write uniformly random continuous actions if `network` is 0; else as `act_continuous`."""
     for e in range(len(batch.network)):
         if batch.network[e] == 0:
             for j in range(len(nets.half)):
                 u = uniform_at(batch.noise[e], batch.step[e] * len(nets.half) + j)
-                actions[e, 1 - batch.seat[e], j] = nets.middle[j] + nets.half[j] * (2.0 * u - 1.0)
+                actions[e, 1 - batch.learner[e], j] = nets.middle[j] + nets.half[j] * (
+                    2.0 * u - 1.0
+                )
 
 
 def random_discrete(nets: Any, batch: Any, actions: Any) -> None:
-    """Any allowed choice, equally likely, where `network` is 0; as for `act_discrete`."""
+    """Write uniformly random allowed actions if `network` is 0; else as `act_discrete`."""
     for e in range(len(batch.network)):
         if batch.network[e] != 0:
             continue
-        seat = 1 - batch.seat[e]
+        opponent = 1 - batch.learner[e]
         first = 0
         for c in range(len(nets.sizes)):
             allowed = 0
             for j in range(nets.sizes[c]):
-                allowed += 1 if len(batch.mask) == 0 or batch.mask[e, seat, first + j] else 0
+                allowed += 1 if len(batch.mask) == 0 or batch.mask[e, opponent, first + j] else 0
             left = int(uniform_at(batch.noise[e], batch.step[e] * len(nets.sizes) + c) * allowed)
             for j in range(nets.sizes[c]):
-                if len(batch.mask) == 0 or batch.mask[e, seat, first + j]:
+                if len(batch.mask) == 0 or batch.mask[e, opponent, first + j]:
                     if left == 0:
-                        actions[e, seat, c] = j + nets.start[c]
+                        actions[e, opponent, c] = j + nets.start[c]
                     left -= 1
             first += nets.sizes[c]
 
@@ -216,17 +228,18 @@ def networks_from_policy(
     mean: NDArray[np.float32],
     inverse_std: NDArray[np.float32],
     limit: NDArray[np.float32],
-    drawn: bool,
+    stochastic: bool,
 ) -> OpponentNetworks:
-    """Networks of a policy's form.
+    """Return networks with the architecture of a policy.
 
     Args:
-        policy: gives the form.
-        weights: [n, P]; mean, inverse_std, limit: [n, D]; they are not copied.
-        drawn: actions are drawn, where the policy's head is a distribution that is drawn from.
+        policy: policy that defines the architecture.
+        weights: [n, P], not copied.
+        mean, inverse_std, limit: [n, D], not copied.
+        stochastic: actions are sampled, if the policy's head is a distribution.
 
     Raises:
-        ConfigError: it is no network of fully connected layers.
+        ConfigError: the network has other than fully connected layers.
     """
     network, actions = policy.network, policy.actions
     if not isinstance(network, MlpNetwork):
@@ -238,7 +251,7 @@ def networks_from_policy(
             weights=weights,
             table=network.tables[0],
             relu=network.activation == "relu",
-            drawn=drawn and distribution,
+            stochastic=stochastic and distribution,
             squashed=actions.squashed,
             log_std=log_std,
             mean=mean,
@@ -250,30 +263,30 @@ def networks_from_policy(
 
 
 def action_columns(actions: ActionMap) -> dict[str, Any]:
-    """The fields of `OpponentNetworks` that an action's form decides."""
+    """Return the fields of `OpponentNetworks` that depend on the action space."""
     return dict(
         zip(("sizes", "start", "half", "middle", "low", "high"), actions.arrays, strict=True)
     )
 
 
 def with_buffers(networks: OpponentNetworks) -> OpponentNetworks:
-    """The same networks with buffers of their own: one for each thread that acts."""
+    """Return the networks with new buffers; each thread requires its own."""
     width = int(networks.table[0, INPUTS])
     x: NDArray[np.float32] = np.zeros((BLOCK, width), np.float32)
     x[:, networks.mean.shape[1]] = 1.0
     return networks._replace(
-        x=x, space=aligned_zeros((BLOCK * int(networks.table[:, OUTPUTS].sum()),))
+        x=x, workspace=aligned_zeros((BLOCK * int(networks.table[:, OUTPUTS].sum()),))
     )
 
 
 def empty_networks(action: spaces.Space[Any]) -> OpponentNetworks:
-    """The outside of an action without any network: for the player that draws it."""
+    """Return the fields of an action space without networks, for the random player."""
     rows = np.zeros((0, 0), np.float32)
     return OpponentNetworks(
         weights=rows,
         table=np.zeros((1, ROW_SIZE), np.int64),
         relu=True,
-        drawn=True,
+        stochastic=True,
         squashed=False,
         log_std=-1,
         mean=rows,
@@ -281,27 +294,28 @@ def empty_networks(action: spaces.Space[Any]) -> OpponentNetworks:
         limit=rows,
         **action_columns(ActionMap(action)),
         x=rows,
-        space=np.zeros(0, np.float32),
+        workspace=np.zeros(0, np.float32),
     )
 
 
 def image_error() -> ConfigError:
-    """What to say of networks with convolutions."""
+    """Return the error for observations that are images."""
     return ConfigError(
-        "Opponents act by fully connected networks, and these observations are images: show "
-        "numbers in `observe` instead, or train against the kernel's own players."
+        "Opponent networks require vector observations, but these are images. Write numbers in "
+        "`observe`, or train against the kernel's own bots."
     )
 
 
-_PASSED = ("Identity", "Flatten", "Dropout")  # they change nothing in a row of numbers
+_IGNORED_OPS = ("Identity", "Flatten", "Dropout")  # without effect on a row of numbers
 
 
-class Layers(NamedTuple):
-    """A chain of layers.
+class LayerChain(NamedTuple):
+    """Fully connected layers in order.
 
     Attributes:
-        weights: float32 [inputs, outputs] of each; biases: [outputs].
-        activations: after each layer, `relu`, `tanh` or None.
+        weights: float32 [inputs, outputs] of each layer.
+        biases: float32 [outputs] of each layer.
+        activations: activation after each layer: `relu`, `tanh` or None.
     """
 
     weights: list[NDArray[np.float32]]
@@ -310,40 +324,42 @@ class Layers(NamedTuple):
 
 
 def read_onnx(path: Path, spec: EnvSpec) -> OpponentNetworks:
-    """The network in a file; its outputs are actions of the game itself, or one value a choice.
+    """Load the network of an ONNX file, whose outputs are actions or one value per action.
 
-    Boxes are clipped to their bounds, of choices the one with the greatest value is taken.
+    Continuous actions are clipped to their bounds. Of discrete actions, the one with the largest
+    value is taken.
 
     Args:
-        path: of the file.
-        spec: of one seat.
+        path: path of the file.
+        spec: spec of one player.
 
     Raises:
-        ConfigError: there is no such file, it is no plain network, or of another shape.
-        ResourceError: the library that reads it is not installed.
+        ConfigError: the file is missing, its network is not supported, or its shape is wrong.
+        ResourceError: the onnx library is not installed.
     """
-    layers = _layers(path)
+    layers = _read_layers(path)
     actions = ActionMap(spec.action_space)
     inputs = int(np.prod(spec.observation_shape))
     outputs = sum(actions.sizes) if actions.sizes else actions.width
     sizes = (len(layers.weights[0]), *(weight.shape[1] for weight in layers.weights))
     if (sizes[0], sizes[-1]) != (inputs, outputs):
         raise ConfigError(
-            f"The opponent {path} takes {sizes[0]} numbers and gives {sizes[-1]}; a seat shows "
-            f"{inputs} and takes {outputs}: name a network for this game with these settings."
+            f"The opponent {path} has {sizes[0]} inputs and {sizes[-1]} outputs, but a player of "
+            f"this game needs {inputs} and {outputs}. Choose a network for this game and these "
+            "settings."
         )
     *hidden, last = layers.activations
     if len(set(hidden)) > 1 or None in hidden or last == "relu":
-        raise _refused(path, f"its layers end in {layers.activations}", _WANTED)
+        raise _onnx_error(path, f"its activations are {layers.activations}")
     if last == "tanh" and actions.sizes:
-        last = None  # the greatest value stays the greatest
+        last = None  # tanh does not change the argmax
     relu = bool(hidden) and hidden[0] == "relu"
     mlp = Mlp("actor", sizes, "relu" if relu else "tanh", 1.0)
     parameters = Parameters(mlp.shapes(), 1)
     for i, layer in enumerate(mlp.layers):
         weight = parameters.weights[layer.weight][0]
         weight[: layer.inputs, : layer.outputs] = layers.weights[i]
-        # the first layer's bias is the weight of the input's column of ones
+        # The first layer's bias is the weight of the input's column of ones.
         row = parameters.weights[layer.bias][0, 0] if i else weight[layer.inputs]
         row[: layer.outputs] = layers.biases[i]
     columns = action_columns(actions)
@@ -353,7 +369,7 @@ def read_onnx(path: Path, spec: EnvSpec) -> OpponentNetworks:
             weights=parameters.flat,
             table=mlp.table(parameters.offsets),
             relu=relu,
-            drawn=False,
+            stochastic=False,
             squashed=last == "tanh",
             log_std=-1,
             mean=aligned_zeros((1, inputs)),
@@ -364,89 +380,88 @@ def read_onnx(path: Path, spec: EnvSpec) -> OpponentNetworks:
     )
 
 
-def _layers(path: Path) -> Layers:
-    """The chain from the only input to the only output."""
-    graph, numpy_of = _graph(path)
-    constants = {one.name: numpy_of(one) for one in graph.initializer}
+def _read_layers(path: Path) -> LayerChain:
+    """Read the chain of layers from the only input to the only output."""
+    graph, to_array = _read_graph(path)
+    constants = {tensor.name: to_array(tensor) for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
             value = {a.name: a for a in node.attribute}.get("value")
             if value is not None:
-                constants[node.output[0]] = numpy_of(value.t)
-    given = [one.name for one in graph.input if one.name not in constants]
-    if len(given) != 1 or len(graph.output) != 1:
-        raise _refused(path, f"it has {len(given)} inputs and {len(graph.output)} outputs", _WANTED)
-    current, found = given[0], Layers([], [], [])
+                constants[node.output[0]] = to_array(value.t)
+    inputs = [tensor.name for tensor in graph.input if tensor.name not in constants]
+    if len(inputs) != 1 or len(graph.output) != 1:
+        raise _onnx_error(path, f"it has {len(inputs)} inputs and {len(graph.output)} outputs")
+    current, layers = inputs[0], LayerChain([], [], [])
     for node in graph.node:
         if node.op_type == "Constant":
             continue
         names = [name for name in node.input if name and name not in constants]
         if names != [current]:
-            raise _refused(path, f"its node {node.op_type} does not follow the one before", _WANTED)
-        numbers = [constants[name] for name in node.input if name in constants]
+            raise _onnx_error(path, f"its node {node.op_type} does not follow the previous node")
+        arrays = [constants[name] for name in node.input if name in constants]
         try:
-            taken = node.input[0] == current and _add(found, node, numbers)
+            supported = node.input[0] == current and _append_node(layers, node, arrays)
         except ValueError as error:
-            why = f"the sizes of its node {node.op_type} do not fit ({error})"
-            raise _refused(path, why, _WANTED) from error
-        if not taken:
-            raise _refused(path, f"it has a node {node.op_type}", _WANTED)
+            reason = f"its node {node.op_type} has inconsistent sizes ({error})"
+            raise _onnx_error(path, reason) from error
+        if not supported:
+            raise _onnx_error(path, f"it has a node {node.op_type}")
         current = node.output[0]
-    if current != graph.output[0].name or not found.weights:
-        raise _refused(path, "its nodes do not lead from input to output", _WANTED)
-    for weight, above in itertools.pairwise(found.weights):
-        if weight.shape[1] != len(above):
-            raise _refused(path, f"layers of {weight.shape} and {above.shape} follow", _WANTED)
-    return found
+    if current != graph.output[0].name or not layers.weights:
+        raise _onnx_error(path, "its nodes do not lead from input to output")
+    for weight, following in itertools.pairwise(layers.weights):
+        if weight.shape[1] != len(following):
+            raise _onnx_error(
+                path, f"its layers of {weight.shape} and {following.shape} do not match"
+            )
+    return layers
 
 
-def _add(found: Layers, node: Any, numbers: list[NDArray[Any]]) -> bool:
-    """Takes a node in; false where it is none of a plain network."""
-    kind = node.op_type
-    options = {a.name: a for a in node.attribute}
-    fresh = not found.weights or found.activations[-1] is not None
-    if kind in ("Relu", "Tanh") and not fresh:
-        found.activations[-1] = kind.lower()
-    elif kind in ("Gemm", "MatMul") and numbers and numbers[0].ndim == 2:
-        scales = [options[name].f for name in ("alpha", "beta") if name in options]
-        if any(scale != 1.0 for scale in scales) or ("transA" in options and options["transA"].i):
+def _append_node(layers: LayerChain, node: Any, constants: list[NDArray[Any]]) -> bool:
+    """Add a node to the chain; return false if it is not supported."""
+    op = node.op_type
+    attributes = {a.name: a for a in node.attribute}
+    activated = not layers.weights or layers.activations[-1] is not None
+    if op in ("Relu", "Tanh") and not activated:
+        layers.activations[-1] = op.lower()
+    elif op in ("Gemm", "MatMul") and constants and constants[0].ndim == 2:
+        scales = [attributes[name].f for name in ("alpha", "beta") if name in attributes]
+        transposed_input = "transA" in attributes and attributes["transA"].i
+        if any(scale != 1.0 for scale in scales) or transposed_input:
             return False
-        turned = "transB" in options and options["transB"].i
-        weight = (numbers[0].T if turned else numbers[0]).astype(np.float32)
-        bias = numbers[1].ravel() if len(numbers) > 1 else np.zeros(1)
-        found.weights.append(weight)
-        found.biases.append(np.broadcast_to(bias, weight.shape[1:]).astype(np.float32))
-        found.activations.append(None)
-    elif kind == "Add" and len(numbers) == 1 and not fresh:
-        found.biases[-1] = found.biases[-1] + numbers[0].astype(np.float32).ravel()
+        transposed = "transB" in attributes and attributes["transB"].i
+        weight = (constants[0].T if transposed else constants[0]).astype(np.float32)
+        bias = constants[1].ravel() if len(constants) > 1 else np.zeros(1)
+        layers.weights.append(weight)
+        layers.biases.append(np.broadcast_to(bias, weight.shape[1:]).astype(np.float32))
+        layers.activations.append(None)
+    elif op == "Add" and len(constants) == 1 and not activated:
+        layers.biases[-1] = layers.biases[-1] + constants[0].astype(np.float32).ravel()
     else:
-        return kind in _PASSED and not numbers
+        return op in _IGNORED_OPS and not constants
     return True
 
 
-def _graph(path: Path) -> tuple[Any, Any]:
+def _read_graph(path: Path) -> tuple[Any, Any]:
     if not path.is_file():
-        raise ConfigError(
-            f"There is no file {path}, an opponent's name: give the path of an ONNX file."
-        )
+        raise ConfigError(f"The opponent {path} does not exist. Give the path of an ONNX file.")
     onnx, helper = (
-        import_optional(part, f"The opponent {path}", "onnx")
-        for part in ("onnx", "onnx.numpy_helper")
+        import_optional(module, f"The opponent {path}", "onnx")
+        for module in ("onnx", "onnx.numpy_helper")
     )
     try:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
-    except Exception as error:  # protobuf's, the checker's, the system's
+    except Exception as error:  # of protobuf, the checker or the file system
         reason = str(error).strip().splitlines()
-        raise _refused(path, reason[0] if reason else type(error).__name__, _WANTED) from error
+        raise _onnx_error(path, reason[0] if reason else type(error).__name__) from error
     return model.graph, helper.to_array
 
 
-def _refused(path: Path, why: str, wanted: str) -> ConfigError:
-    return ConfigError(f"The opponent {path} cannot play: {why}. {wanted}")
-
-
-_WANTED = (
-    "Taken are files with one input and one output, a chain of fully connected layers (Gemm, or "
-    "MatMul and Add) with Relu or Tanh between all of them, and at the end Tanh or nothing."
-)
+def _onnx_error(path: Path, reason: str) -> ConfigError:
+    return ConfigError(
+        f"The opponent {path} cannot be loaded: {reason}. Supported are files with one input, one "
+        "output and a chain of fully connected layers (Gemm, or MatMul and Add), with Relu or Tanh "
+        "between them and optionally Tanh at the end."
+    )

@@ -1,4 +1,4 @@
-"""Who may act in the other seat: a line-up, a population's snapshots, results against them."""
+"""Opponents of learners in self-play: opponent pool, snapshots of a population, match results."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.storage.checkpoint import strip_prefix
 from slipstream.core.text import did_you_mean
 from slipstream.games.ratings import Ratings, openskill_missing
 from slipstream.games.self_play.config import SelfPlayConfig, is_file
@@ -35,12 +36,12 @@ from slipstream.training.episode_result import EpisodeResult
 
 @dataclass(frozen=True)
 class OpponentPool:
-    """Opponents with their shares of the episodes.
+    """Opponents and their weights.
 
     Attributes:
-        names: as they were written.
-        weights: [kinds], of each; not summed to 1.
-        networks: of trained policies, by their place in `names`.
+        names: names as written in the config.
+        weights: [kinds], unnormalized weight of each opponent.
+        networks: networks of trained policies, by index in `names`.
     """
 
     names: tuple[str, ...]
@@ -48,24 +49,24 @@ class OpponentPool:
     networks: Mapping[int, OpponentNetworks] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, where: str, opponents: Mapping[str, float], spec: EnvSpec, game: str, drawn: bool
+    def from_weights(
+        cls, key: str, opponents: Mapping[str, float], spec: EnvSpec, game: str, stochastic: bool
     ) -> OpponentPool:
-        """Finds out what the names mean; policies are read.
+        """Resolve the names of opponents and load their policies.
 
         Args:
-            where: the key that they were written under, for messages.
+            key: config key of the weights, for messages.
             opponents: weight by name.
-            spec: of one seat.
-            game: its short name.
-            drawn: policies draw their actions, else they take the most likely ones.
+            spec: spec of one player.
+            game: short name of the game.
+            stochastic: policies sample their actions; else they take the most likely ones.
 
         Raises:
-            ConfigError: a name that is nothing, of another game or shape; weights that are all 0.
+            ConfigError: an unknown name, a policy of another game or shape, or all weights are 0.
         """
         if not any(opponents.values()):
             raise ConfigError(
-                f"Every weight in `{where}` is 0, so nobody would play: give one of them a weight, "
+                f"All weights in `{key}` are 0. Give one opponent a weight, such as "
                 f"`{{{next(iter(opponents))}: 1}}`."
             )
         networks = {}
@@ -73,20 +74,20 @@ class OpponentPool:
             if name in _BUILT_IN:
                 continue
             if not is_file(name):
-                raise _unknown_opponent(where, name)
-            networks[k] = load_opponent_network(name, spec, game, drawn)
+                raise _unknown_opponent(key, name)
+            networks[k] = load_opponent_network(name, spec, game, stochastic)
         weights = tuple(float(weight) for weight in opponents.values())
         return cls(tuple(opponents), weights, networks)
 
     @property
-    def shares(self) -> NDArray[np.float64]:
-        """[kinds], summed up: the last one is 1."""
+    def cumulative_shares(self) -> NDArray[np.float64]:
+        """Cumulative probability of each opponent, [kinds]; the last one is 1."""
         total = np.cumsum(self.weights)
         return np.asarray(total / total[-1], np.float64)
 
     @property
     def short_names(self) -> dict[int, str]:
-        """Names for tables by kind, numbered where two would be the same."""
+        """Unique names for tables, by index."""
         short = [re.sub(r"[^\w.-]+", "-", short_name(name)) for name in self.names]
         return {
             kind: name if short.count(name) == 1 else f"{name}-{kind}"
@@ -94,33 +95,34 @@ class OpponentPool:
         }
 
     @property
-    def snapshots(self) -> int:
-        """Which kind they are; -1: they do not play."""
+    def snapshot_kind(self) -> int:
+        """Index of the snapshots; -1 if they do not play."""
         return self.names.index(SNAPSHOTS) if SNAPSHOTS in self.names else -1
 
     def without_snapshots(self) -> OpponentPool:
-        """For policies that were trained: nobody meets snapshots, and `random` plays where nobody
-        else would."""
-        if self.snapshots < 0:
+        """Return the pool for trained policies: without snapshots, `random` if nothing is left."""
+        if self.snapshot_kind < 0:
             return self
         others = {n: w for n, w in zip(self.names, self.weights, strict=True) if n != SNAPSHOTS}
         if not any(others.values()):
             others = {**others, RANDOM: 1.0}
-        kept = {**dict.fromkeys(self.names, 0.0), **others}  # everybody keeps their number
-        return replace(self, names=tuple(kept), weights=tuple(kept.values()))
+        weights = {**dict.fromkeys(self.names, 0.0), **others}  # indices stay the same
+        return replace(self, names=tuple(weights), weights=tuple(weights.values()))
 
     @property
-    def random(self) -> int:
-        """Which kind is the player that does anything allowed; -1: it does not play."""
+    def random_kind(self) -> int:
+        """Index of the random player; -1 if it does not play."""
         return self.names.index(RANDOM) if RANDOM in self.names else -1
 
 
-def load_opponent_network(name: str, spec: EnvSpec, game: str, drawn: bool) -> OpponentNetworks:
-    """The network of a policy or of an ONNX file.
+def load_opponent_network(
+    name: str, spec: EnvSpec, game: str, stochastic: bool
+) -> OpponentNetworks:
+    """Load the network of a policy or of an ONNX file.
 
     Args:
-        name: of a run's directory, a policy's folder or a file.
-        spec, game, drawn: see `OpponentPool.of`.
+        name: directory of a run, folder of a policy, or file.
+        spec, game, stochastic: see `OpponentPool.from_weights`.
 
     Raises:
         ConfigError: it is missing, or of another game or shape.
@@ -130,66 +132,67 @@ def load_opponent_network(name: str, spec: EnvSpec, game: str, drawn: bool) -> O
     try:
         policy = read_policy(name)
     except (ConfigError, CheckpointError) as error:
-        raise ConfigError(f"The opponent {name} cannot play: {error}") from error
-    known = policy.training_context.get("environment")
-    if known is not None and known != game:
+        raise ConfigError(f"The opponent {name} cannot be loaded: {error}") from error
+    trained_on = policy.training_context.get("environment")
+    if trained_on is not None and trained_on != game:
         raise ConfigError(
-            f"The opponent {name} was trained on {known}, and this game is {game}: name a policy "
-            "of the same game."
+            f"The opponent {name} was trained on {trained_on}, but this game is {game}. Choose a "
+            "policy of the same game."
         )
-    own, here = policy.actions.description(), ActionMap(spec.action_space).description()
-    if policy.observation_shape != spec.observation_shape or own != here:
+    actions, required = policy.actions.description(), ActionMap(spec.action_space).description()
+    if policy.observation_shape != spec.observation_shape or actions != required:
         raise ConfigError(
-            f"The opponent {name} sees {policy.observation_shape} and acts in {own}; a seat of "
-            f"{game} shows {spec.observation_shape} and takes {here}. Train it with the "
-            "settings that are used here, or use those it was trained with."
+            f"The opponent {name} has observations {policy.observation_shape} and actions "
+            f"{actions}, but a player of {game} has {spec.observation_shape} and {required}. Train "
+            "it with these settings, or use the settings that it was trained with."
         )
     if policy.scale is None:
         raise image_error()
     scale = policy.scale
     flat = policy.parameters.flat
-    return networks_from_policy(policy, flat, scale.mean, scale.inverse_std, scale.limit, drawn)
+    return networks_from_policy(
+        policy, flat, scale.mean, scale.inverse_std, scale.limit, stochastic
+    )
 
 
-def _unknown_opponent(where: str, name: str) -> ConfigError:
+def _unknown_opponent(key: str, name: str) -> ConfigError:
     advice = did_you_mean(name, _BUILT_IN, f"give {' or '.join(_BUILT_IN)},")
     return ConfigError(
-        f"`{where}` names the opponent `{name}`, and there is no such thing; {advice} or name a "
-        "trained policy by the directory of its run, by its own folder, or by a file that ends in "
-        ".onnx. Players of a game's own are no networks and have keys of their own in `env` "
-        "(hockey: `env.opponents`)."
+        f"`{key}` names an unknown opponent `{name}`; {advice} the directory of a run, the folder "
+        "of a policy, or an .onnx file. Bots of a game have their own keys in `env` (hockey: "
+        "`env.opponents`)."
     )
 
 
 _BUILT_IN = (SNAPSHOTS, RANDOM)
 
 
-WINDOW = 100  # games that an estimate remembers, once there were more
+WINDOW = 100  # games in the moving average of a win rate
 
 
 class SnapshotPool:
-    """Snapshots of M members, K of each at most. The first one is of the untrained weights.
+    """Snapshots of M members, at most K each. The first one has the untrained weights.
 
-    Nothing changes while a rollout is collected: results and snapshots enter between iterations. A
-    snapshot takes the place of the oldest one where all K are taken. Is that one in a game under
-    way, it is moved to a spare place, where it plays its games to their end: they say nothing about
-    its successor, and nobody else meets it. The next such snapshot waits until then.
+    Results and snapshots are added between iterations, never during a rollout. A new snapshot
+    replaces the oldest of K. If the oldest is still playing, it moves to a spare slot and finishes
+    its games there; their results are ignored. Until then no further snapshot replaces one that is
+    still playing.
 
     Args:
-        policy: of the members, as it is trained.
-        config: how many, and which of them play.
+        policy: policy of the members during training.
+        config: self-play settings.
 
     Attributes:
-        weights: float32 [M, K + 1, P]; mean, inverse_std: float32 [M, K + 1, D], observation
-            scales; the last place is the spare one.
-        serial: int64 [M, K + 1], number of the snapshot in a place; -1: empty.
-        taken: int64 [M], snapshots taken so far.
-        rate: float64 [M, K], estimated share of points that the member wins against each.
-        games: int64 [M, K], results that the estimate follows from.
-        shares: float64 [M, K], how often each is met, summed up.
-        met: int64 [E] each, of all copies that train: the number of the snapshot in the running
-            game, -1 for none. Whoever steps them writes it.
-        moves: how often a snapshot was moved, since this object was made.
+        weights: float32 [M, K + 1, P]; the last slot is the spare one.
+        mean, inverse_std: float32 [M, K + 1, D], scaling of observations.
+        serial: int64 [M, K + 1], serial number of the snapshot in a slot; -1: empty.
+        num_taken: int64 [M], snapshots taken so far.
+        win_rate: float64 [M, K], estimated share of points that the member wins against each.
+        num_games: int64 [M, K], games in that estimate.
+        cumulative_shares: float64 [M, K], cumulative sampling probability of each.
+        active_serials: an int64 [E] for each batch of training environments: serial number of the
+            snapshot in the running game, -1 for none. Written by the environment.
+        relocations: number of snapshots moved to the spare slot since construction.
     """
 
     def __init__(self, policy: Policy, config: SelfPlayConfig) -> None:
@@ -203,22 +206,22 @@ class SnapshotPool:
         self.mean = np.zeros((m, k + 1, policy.scale.mean.shape[1]), np.float32)
         self.inverse_std = self.mean.copy()
         self.serial = np.full((m, k + 1), -1, np.int64)
-        self.met: list[NDArray[np.int64]] = []
-        self.moves = 0
-        self.taken = np.zeros(m, np.int64)
-        self.rate = np.full((m, k), 0.5)
-        self.games = np.zeros((m, k), np.int64)
-        self.shares = np.zeros((m, k))
+        self.active_serials: list[NDArray[np.int64]] = []
+        self.relocations = 0
+        self.num_taken = np.zeros(m, np.int64)
+        self.win_rate = np.full((m, k), 0.5)
+        self.num_games = np.zeros((m, k), np.int64)
+        self.cumulative_shares = np.zeros((m, k))
         self.snapshot(np.ones(m, np.bool_))
 
     @property
     def members(self) -> int:
-        """M."""
+        """Number of members."""
         return len(self.weights)
 
     @property
     def networks(self) -> OpponentNetworks:
-        """All M x (K + 1) networks, member after member; they change with the pool."""
+        """All M x (K + 1) networks, ordered by member; they share memory with the pool."""
         m, k = self.serial.shape
         scale = self._policy.scale
         assert scale is not None
@@ -234,21 +237,21 @@ class SnapshotPool:
     def network_index(
         self, rows: NDArray[np.int64], serial: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Which of all networks the snapshots `serial` of the members `rows` are, [n] each."""
+        """Return the indices in `networks` of the snapshots `serial` of the members `rows`, [n]."""
         spare = self.serial.shape[1] - 1
         moved = self.serial[rows, spare] == serial
         return np.where(moved, spare, serial % spare) + rows * (spare + 1)
 
     def _is_playing(self, member: int, slot: int) -> bool:
-        """Whether the snapshot in a place is in a game under way."""
+        """Return whether the snapshot in a slot is in a running game."""
         serial = self.serial[member, slot]
-        own = [met.reshape(self.members, -1)[member] for met in self.met]
-        return bool(serial >= 0 and any((met == serial).any() for met in own))
+        active = [serials.reshape(self.members, -1)[member] for serials in self.active_serials]
+        return bool(serial >= 0 and any((serials == serial).any() for serials in active))
 
     def can_snapshot(self) -> NDArray[np.bool_]:
-        """Whether members have room for another snapshot, [M]."""
+        """Return which members have a slot for another snapshot, [M]."""
         spare = self.serial.shape[1] - 1
-        oldest = (self.taken % spare).tolist()
+        oldest = (self.num_taken % spare).tolist()
         return np.array(
             [
                 not (self._is_playing(m, k) and self._is_playing(m, spare))
@@ -262,87 +265,88 @@ class SnapshotPool:
         assert scale is not None
         for m in np.flatnonzero(members).tolist():
             spare = self.serial.shape[1] - 1
-            k = int(self.taken[m]) % spare
+            k = int(self.num_taken[m]) % spare
             if self._is_playing(m, k):
                 for values in (self.weights, self.mean, self.inverse_std, self.serial):
                     values[m, spare] = values[m, k]
-                self.moves += 1
+                self.relocations += 1
             self.weights[m, k] = flat[m]
             self.mean[m, k], self.inverse_std[m, k] = scale.mean[m], scale.inverse_std[m]
-            self.serial[m, k] = self.taken[m]
-            self.rate[m, k], self.games[m, k] = 0.5, 0
-            self.taken[m] += 1
+            self.serial[m, k] = self.num_taken[m]
+            self.win_rate[m, k], self.num_games[m, k] = 0.5, 0
+            self.num_taken[m] += 1
         self.update_shares()
 
     def record_game(self, member: int, serial: int, points: float) -> None:
-        """Takes one game into the estimate: `points` is 1 for a win, 1/2 for a draw, 0.
+        """Update a win rate with one game: `points` is 1 for a win, 0.5 for a draw, else 0.
 
-        rate += (points - rate) / (n + 2) after n games: their mean and one game at 1/2; from WINDOW
-        games on older ones fade.
+        rate += (points - rate) / (n + 2) after n games, the mean with a prior of one draw. n is
+        limited to WINDOW, so older games fade.
         """
-        slot = serial % self.rate.shape[1]
+        slot = serial % self.win_rate.shape[1]
         if self.serial[member, slot] != serial:
-            return  # another one sits there now
-        n = min(int(self.games[member, slot]), WINDOW)
-        self.rate[member, slot] += (points - self.rate[member, slot]) / (n + 2)
-        self.games[member, slot] += 1
+            return  # it was replaced
+        n = min(int(self.num_games[member, slot]), WINDOW)
+        self.win_rate[member, slot] += (points - self.win_rate[member, slot]) / (n + 2)
+        self.num_games[member, slot] += 1
 
     def update_shares(self) -> None:
-        """Makes the shares of the next iteration from the estimates.
+        """Compute the sampling probabilities of the next iteration from the win rates.
 
-        The weights of `pfsp` are those of Vinyals et al. 2019, "Grandmaster level in StarCraft II
-        using multi-agent reinforcement learning".
+        PFSP weights as in Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent
+        reinforcement learning".
         """
         config, serial = self._config, self.serial[:, :-1]
-        there = serial >= 0
+        exists = serial >= 0
         if config.sampling == "latest":
-            weight = (serial == self.taken[:, None] - 1).astype(np.float64)
+            weight = (serial == self.num_taken[:, None] - 1).astype(np.float64)
         elif config.sampling == "uniform":
-            weight = there.astype(np.float64)
+            weight = exists.astype(np.float64)
         else:
             hard = config.pfsp_weighting == "hard"
-            lost = 1.0 - self.rate
-            weight = np.where(there, lost**2.0 if hard else self.rate * lost, 0.0)
-            weight += np.where(there, 1e-6, 0.0)  # who is always beaten is still met at times
-        self.shares[:] = np.cumsum(weight, axis=1) / weight.sum(axis=1, keepdims=True)
+            loss_rate = 1.0 - self.win_rate
+            weight = np.where(exists, loss_rate**2.0 if hard else self.win_rate * loss_rate, 0.0)
+            weight += np.where(exists, 1e-6, 0.0)  # a snapshot that always loses still plays
+        self.cumulative_shares[:] = np.cumsum(weight, axis=1) / weight.sum(axis=1, keepdims=True)
 
     def with_uniform_shares(self) -> SnapshotPool:
-        """The same snapshots as they are now, each met as often as the others."""
-        even, there = copy(self), self.serial[:, :-1] >= 0
-        even.shares = np.cumsum(there, axis=1) / there.sum(axis=1, keepdims=True)
-        return even
+        """Return a pool of the same snapshots with equal sampling probabilities."""
+        uniform, exists = copy(self), self.serial[:, :-1] >= 0
+        uniform.cumulative_shares = np.cumsum(exists, axis=1) / exists.sum(axis=1, keepdims=True)
+        return uniform
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Everything that training goes on from, member axis first."""
-        names = ("weights", "mean", "inverse_std", "serial", "taken", "rate", "games")
-        return {name: getattr(self, name).copy() for name in names}
+        """Return the state for a checkpoint, member axis first."""
+        return {name: getattr(self, name).copy() for name in _POOL_STATE}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `state_dict()`; from one of before the spare place, too."""
+        """Restore a `state_dict()`; one without the spare slot is accepted."""
         for name, values in state.items():
             getattr(self, name)[tuple(map(slice, values.shape))] = values
         self.update_shares()
 
 
-RECENT = 100  # games that shares of wins, draws and losses are of
+_POOL_STATE = ("weights", "mean", "inverse_std", "serial", "num_taken", "win_rate", "num_games")
+RECENT = 100  # games in the shares of wins, draws and losses
 
 
 class SelfPlayOpponents:
-    """Whom M members play against, and how their games ended.
+    """Opponents of M members and their match results.
 
     Args:
-        members: M.
-        config: when snapshots are taken.
-        pool: of snapshots; None where none play.
-        decided: the game says who won.
-        make_even: makes an environment of games against a pool.
+        members: number of members, M.
+        config: self-play settings.
+        pool: pool of snapshots; None if none play.
+        has_winner: the game declares a winner.
+        make_rating_env: makes an environment of games against a pool.
 
     Attributes:
-        ratings: of the members by games against their pools; None where there are none.
-        results: float64 [M, RECENT], 1, 0 or -1 of the last games; NaN before them.
+        ratings: ratings of the members against their pools; None without a pool or a winner.
+        results: float64 [M, RECENT], results of the last games: 1, 0 or -1; NaN if there are none.
         played: int64 [M], games so far.
-        iterations, episodes, games: int64 [M], since the last snapshot; of `games` the result is
-            known. points: float64 [M], won in those.
+        iterations, episodes, games: int64 [M], counts since the last snapshot; `games` counts those
+            with a result.
+        points: float64 [M], points won in `games`.
     """
 
     def __init__(
@@ -350,26 +354,32 @@ class SelfPlayOpponents:
         members: int,
         config: SelfPlayConfig,
         pool: SnapshotPool | None,
-        decided: bool,
-        make_even: Callable[[SnapshotPool], Environment],
+        has_winner: bool,
+        make_rating_env: Callable[[SnapshotPool], Environment],
     ) -> None:
-        self._evenly, self._config, self.pool, self._decided = make_even, config, pool, decided
+        self._make_rating_env, self._config, self.pool, self._has_winner = (
+            make_rating_env,
+            config,
+            pool,
+            has_winner,
+        )
         self.results = np.full((members, RECENT), np.nan)
         self.played, self.iterations, self.episodes, self.games = np.zeros((4, members), np.int64)
         self.points = np.zeros(members)
-        rates = pool is not None and decided
+        rates = pool is not None and has_winner
         self.ratings = Ratings(members, config.slots) if rates else None
 
-    def record_games(self, ended: Episodes, copies: int) -> None:
-        """Takes an iteration's games in, in the order (t, e).
+    def record_games(self, ended: Episodes, num_envs: int) -> None:
+        """Record the games of an iteration, in the order (t, e).
 
         Args:
-            ended: of all members; copies: of each.
+            ended: finished episodes of all members.
+            num_envs: sub-environments per member.
         """
         serials = ended.metrics["snapshot"].astype(np.int64).tolist()
-        members = ended.e // copies
+        members = ended.e // num_envs
         np.add.at(self.episodes, members, 1)
-        if not self._decided:
+        if not self._has_winner:
             return
         results = ended.metrics["won"] - ended.metrics["lost"]
         for i, m in enumerate(members.tolist()):
@@ -383,16 +393,16 @@ class SelfPlayOpponents:
                 self.pool.record_game(m, serials[i], points)
 
     def advance(self) -> None:
-        """Ends an iteration: snapshots of the weights as they are now, where they are due."""
+        """End an iteration: take the snapshots that are due."""
         self.iterations += 1
         if self.pool is None:
             return
         due = self._due() & self.pool.can_snapshot()
-        for since in (self.iterations, self.episodes, self.games, self.points):
-            since[due] = 0
+        for counter in (self.iterations, self.episodes, self.games, self.points):
+            counter[due] = 0
         self.pool.snapshot(due)
         if self.ratings is not None:
-            self.ratings.add_snapshots(due, (self.pool.taken - 1) % self._config.slots)
+            self.ratings.add_snapshots(due, (self.pool.num_taken - 1) % self._config.slots)
 
     def _due(self) -> NDArray[np.bool_]:
         config = self._config
@@ -407,51 +417,50 @@ class SelfPlayOpponents:
         return due
 
     def rating_environment(self) -> Environment | None:
-        """Games of each member against its snapshots, all equally often; none without ratings."""
+        """Return an environment of games against all snapshots equally often; None if unrated."""
         if self.pool is None or self.ratings is None or openskill_missing():
             return None
-        return self._evenly(self.pool.with_uniform_shares())
+        return self._make_rating_env(self.pool.with_uniform_shares())
 
     def rate(self, games: Sequence[Sequence[EpisodeResult]]) -> dict[str, NDArray[np.float64]]:
-        """Rate the members by games of a rehearsal."""
+        """Rate the members by games in the rating environment."""
         assert self.ratings is not None
         return self.ratings.update(games)
 
     def metrics(self) -> dict[str, NDArray[np.float64]]:
-        """Shares of recent games [M] by name, NaN before the first; and snapshots taken."""
-        found = {}
-        if self._decided:
-            found = outcome_fractions(self.results)
+        """Return shares of recent wins, draws and losses [M], and the number of snapshots."""
+        columns = {}
+        if self._has_winner:
+            columns = outcome_fractions(self.results)
         if self.pool is not None:
-            found["snapshots"] = self.pool.taken.astype(np.float64)
-        return found
+            columns["snapshots"] = self.pool.num_taken.astype(np.float64)
+        return columns
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Everything that training goes on from, member axis first."""
+        """Return the state for a checkpoint, member axis first."""
         state = {name: getattr(self, name).copy() for name in _STATE}
         if self.pool is not None:
             state |= {f"pool.{name}": value for name, value in self.pool.state_dict().items()}
         if self.ratings is not None:
-            own = self.ratings.state_dict()
-            state |= {f"ratings.{name}": value for name, value in own.items()}
+            ratings = self.ratings.state_dict()
+            state |= {f"ratings.{name}": value for name, value in ratings.items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `state_dict()`."""
+        """Restore a `state_dict()`."""
         for name in _STATE:
             getattr(self, name)[:] = state[name]
         for prefix, part in (("pool.", self.pool), ("ratings.", self.ratings)):
             if part is not None:
-                own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-                part.load_state_dict(own)
+                part.load_state_dict(strip_prefix(prefix, state))
 
 
 _STATE = ("results", "played", "iterations", "episodes", "games", "points")
 
 
 def outcome_fractions(results: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Shares [M] of wins, draws and losses among results [M, n]; NaN counts as no game."""
-    known = np.isfinite(results).sum(axis=1)
-    games = np.where(known > 0, known, np.nan)
-    names = {"wins": results > 0, "draws": results == 0, "losses": results < 0}
-    return {name: where.sum(axis=1) / games for name, where in names.items()}
+    """Return shares [M] of wins, draws and losses in results [M, n]; NaN is no game."""
+    count = np.isfinite(results).sum(axis=1)
+    games = np.where(count > 0, count, np.nan)
+    outcomes = {"wins": results > 0, "draws": results == 0, "losses": results < 0}
+    return {name: mask.sum(axis=1) / games for name, mask in outcomes.items()}

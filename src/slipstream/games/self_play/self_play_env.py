@@ -1,6 +1,6 @@
 """Two-player games as single-agent environments.
 
-`GameEnvironment` is the environment that training sees. `SelfPlayEnv` steps the games and lets an
+`GameEnvironment` is the environment for training. `SelfPlayEnv` steps the games and lets an
 opponent act for the other player.
 """
 
@@ -58,53 +58,56 @@ from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.training.environments.parts import RANDOM, SNAPSHOTS, Players
 
-_OUTCOME = (Metric("won", "games"), Metric("lost", "games"))
-_ABOUT = (Metric("seat", "0 or 1"), Metric("opponent", "number"), Metric("snapshot", "number"))
+_OUTCOME_METRICS = (Metric("won", "games"), Metric("lost", "games"))
+_MATCH_METRICS = (
+    Metric("player", "0 or 1"),
+    Metric("opponent", "number"),
+    Metric("snapshot", "number"),
+)
 _NO_SERIALS = np.full((1, 1), -1, np.int64)
 
 
 def player_spec(spec: EnvSpec) -> EnvSpec:
-    """The outside of one seat of a game of two.
+    """Return the spec of one player of a two-player game.
 
     Raises:
-        ConfigError: more or fewer players, or what they see is no row of numbers.
+        ConfigError: the number of players is not 2, or observations are images.
     """
     if spec.players != 2:
         raise ConfigError(
-            f"`env.self_play` says who acts in the second seat of a game of two, and here "
-            f"{spec.players} player(s) act from outside: leave the section out (hockey: give "
-            "`env.opponents.agent` a weight)."
+            f"`env.self_play` requires a game for two players, but here {spec.players} player(s) "
+            "act from outside. Remove the section (hockey: give `env.opponents.agent` a weight)."
         )
     if spec.observation_dtype != np.float32:
         raise ConfigError(
-            "`env.self_play` shows rows of numbers, and these observations are images: make them "
-            "a Box of float32."
+            "`env.self_play` requires vector observations, but these are images. Use a Box of "
+            "float32."
         )
-    outcome = _OUTCOME if spec.winner is not None else ()
-    return replace(spec, players=1, metrics=(*spec.metrics, *outcome, *_ABOUT))
+    outcome = _OUTCOME_METRICS if spec.winner is not None else ()
+    return replace(spec, players=1, metrics=(*spec.metrics, *outcome, *_MATCH_METRICS))
 
 
 class SelfPlayEnv(VectorEnv):
-    """Copies of a game of two; rows are those of the learner's seat, [E, ...].
+    """Batch of a two-player game with one learner; rows are the learner's, [E, ...].
 
-    The other seat acts by a snapshot, a trained policy, or at random. Seat and opponent are drawn
-    where an episode begins, from (seed, index, episode). An episode's metrics say whether the
-    learner has `won` or `lost` it, its `seat`, the `opponent` (its place in the line-up) and the
-    `snapshot`'s number, -1 for none.
+    The other player is a snapshot, a trained policy, or random. The learner's player and the
+    opponent are drawn from (seed, index, episode) when an episode begins. Metrics of an episode are
+    `won`, `lost`, the learner's `player`, the `opponent` (its index in the pool) and the serial
+    number of the `snapshot`, -1 for none.
 
-    A kernel whose STATE has `seat` and `kind` [2] draws the learner's seat in its own `reset`; it
-    acts in the other one by itself where ``kind[1 - seat]`` is not 0, as a player of its own of
-    that number: the opponent is minus that number then.
+    A kernel whose STATE has `learner` and `kind` [2] draws the learner's player in its `reset`. It
+    acts for the other player itself if ``kind[1 - learner]`` is not 0: the opponent is then a bot,
+    and the metric is minus its kind.
 
     Args:
-        game: the copies; they belong to this one from now on.
-        line_up: who plays, and how often.
-        pool: of snapshots.
-        evaluation: the copies hold where an episode ends, and episode j is begun with the learner
-            in seat j % 2; else its seat is drawn.
+        game: environments of the game; owned by this object.
+        opponent_pool: opponents and their weights.
+        pool: pool of snapshots.
+        evaluation: finished environments wait, and the learner of episode j is player j % 2; else
+            it is drawn.
 
     Raises:
-        ConfigError: snapshots play, and there is no pool.
+        ConfigError: snapshots play, but there is no pool.
     """
 
     def __init__(
@@ -116,75 +119,82 @@ class SelfPlayEnv(VectorEnv):
     ) -> None:
         if (
             pool is None
-            and opponent_pool.snapshots >= 0
-            and opponent_pool.weights[opponent_pool.snapshots] > 0.0
+            and opponent_pool.snapshot_kind >= 0
+            and opponent_pool.weights[opponent_pool.snapshot_kind] > 0.0
         ):
             raise ConfigError(
-                "The opponent `snapshots` is the learner's own past, and here nobody learns: name "
-                "another opponent, such as `env.self_play.opponents: {random: 1}`."
+                "The opponent `snapshots` requires a learner, and there is none. Choose another "
+                "opponent, such as `env.self_play.opponents: {random: 1}`."
             )
         self.game, self.opponent_pool, self._pool = game, opponent_pool, pool
         self._evaluation = evaluation
-        self._kernel_draws = {"seat", "kind"} <= set(game.state.dtype.names or ())
+        self._kernel_draws_learner = {"learner", "kind"} <= set(game.state.dtype.names or ())
         self.num_envs, self.backend, self.mask_size = game.num_envs, game.backend, game.mask_size
         self.spec = player_spec(game.spec)
         e, inner = self.num_envs, allocate_buffers(game)
         self._obs, self._reward, self._mask = inner.obs, inner.reward, inner.mask
-        self._joint = np.zeros((e, 2, self.spec.action_dim), self.spec.action_dtype)
-        seat, kind, serial = np.zeros((3, e), np.int64)
-        self._matches = Matches(seat, kind, serial, np.zeros(e, np.uint64))
-        self._moves = 0  # of the pool, that were followed
+        self._joint_actions = np.zeros((e, 2, self.spec.action_dim), self.spec.action_dtype)
+        learner, kind, serial = np.zeros((3, e), np.int64)
+        self._matches = Matches(learner, kind, serial, np.zeros(e, np.uint64))
+        self._relocations = 0  # of the pool, that are already followed
         if pool is not None and not evaluation:
-            pool.met.append(serial)
+            pool.active_serials.append(serial)
         self._loops = loops()
         self._kind = "continuous" if self.spec.action_dtype == np.float32 else "discrete"
-        self._players = self._acting_opponents()
-        # Of episodes that ended: seat, kind, serial; of final observations: seat.
+        self._actors = self._acting_opponents()
+        # Finished episodes: learner, kind, serial; final observations: learner.
         self._log: list[NDArray[np.int64]] = []
-        self._final_seats: list[NDArray[np.int64]] = []
+        self._final_learners: list[NDArray[np.int64]] = []
 
     def _acting_opponents(self) -> list[tuple[int, str, OpponentNetworks, OpponentBatch]]:
-        """Kind, loop, networks and buffers of each opponent that acts by a loop of ours."""
+        """Return kind, loop, networks and buffers of each opponent outside the kernel."""
         e, opponent_pool = self.num_envs, self.opponent_pool
-        found: list[tuple[int, str, OpponentNetworks]] = []
-        if opponent_pool.random >= 0:
-            found.append((opponent_pool.random, "random", empty_networks(self.spec.action_space)))
+        actors: list[tuple[int, str, OpponentNetworks]] = []
+        if opponent_pool.random_kind >= 0:
+            actors.append(
+                (opponent_pool.random_kind, "random", empty_networks(self.spec.action_space))
+            )
         for kind, networks in opponent_pool.networks.items():
-            found.append((kind, "act", with_buffers(networks)))
-        if self._pool is not None and opponent_pool.snapshots >= 0:
-            found.append((opponent_pool.snapshots, "act", self._pool.networks))
+            actors.append((kind, "act", with_buffers(networks)))
+        if self._pool is not None and opponent_pool.snapshot_kind >= 0:
+            actors.append((opponent_pool.snapshot_kind, "act", self._pool.networks))
         mask = np.zeros((0, 0, 0), np.bool_) if self._mask is None else self._mask
         obs, step = self._obs.reshape(e, 2, -1), np.zeros(e, np.int64)
-        order, seats, self._steps = np.zeros(e, np.int64), self._matches, step
+        env_order, matches, self._steps = np.zeros(e, np.int64), self._matches, step
         players = []
-        for kind, what, networks in found:
+        for kind, prefix, networks in actors:
             network, first = np.full(e, -1, np.int64), np.zeros(len(networks.weights) + 1, np.int64)
-            table = OpponentBatch(obs, mask, seats.seat, network, seats.noise, step, order, first)
-            players.append((kind, f"{what}_{self._kind}", networks, table))
+            batch = OpponentBatch(
+                obs, mask, matches.learner, network, matches.noise, step, env_order, first
+            )
+            players.append((kind, f"{prefix}_{self._kind}", networks, batch))
         return players
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self._log.clear()
-        self._final_seats.clear()
+        self._final_learners.clear()
         self.game.reset_rows(self._obs, self._mask)
         self._draw_matches(np.arange(self.num_envs))
         self._write_learner_rows(obs, mask)
 
     def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
         if actions.shape != (self.num_envs, self.spec.action_dim):
-            raise ValueError(f"`actions` has the shape {actions.shape} in {self.num_envs} copies")
-        if self._pool is not None and self._moves != self._pool.moves:
+            raise ValueError(
+                f"`actions` must have the shape {(self.num_envs, self.spec.action_dim)}, got "
+                f"{actions.shape}."
+            )
+        if self._pool is not None and self._relocations != self._pool.relocations:
             self._assign_networks(np.arange(self.num_envs))
-            self._moves = self._pool.moves
-        self._loops[f"place_{self._kind}"](self._matches.seat, actions, self._joint)
+            self._relocations = self._pool.relocations
+        self._loops[f"write_{self._kind}"](self._matches.learner, actions, self._joint_actions)
         self._steps[:] = self.game.episode_state["length"]
-        for _, loop, networks, table in self._players:
-            self._loops[loop](networks, table, self._joint)
+        for _, loop, networks, batch in self._actors:
+            self._loops[loop](networks, batch, self._joint_actions)
         both = StepBuffers(
             self._obs, self._reward, out.terminated, out.truncated, out.valid, self._mask
         )
-        self.game.step_rows(self._joint, both, t)
-        # Rewards belong to the seats of the episode that ended here, observations to the next one.
+        self.game.step_rows(self._joint_actions, both, t)
+        # Rewards belong to the learners of the ended episodes, observations to those of the next.
         self._write_learner_rows(None, None, out.reward)
         ended = np.flatnonzero(out.terminated | out.truncated)
         if len(ended):
@@ -192,38 +202,41 @@ class SelfPlayEnv(VectorEnv):
         self._write_learner_rows(out.obs, out.mask)
 
     def _log_episodes(self, ended: NDArray[np.int64], terminated: NDArray[np.bool_]) -> None:
-        """Keeps what is known of episodes that ended, and seats the next ones."""
-        seats = self._matches
-        columns = (seats.seat, seats.kind, seats.serial)
+        """Log finished episodes and draw the next matches."""
+        matches = self._matches
+        columns = (matches.learner, matches.kind, matches.serial)
         self._log.append(np.stack([column[ended] for column in columns]))
         if not self._evaluation:
-            self._final_seats.append(seats.seat[ended[~terminated]])
+            self._final_learners.append(matches.learner[ended[~terminated]])
             self._draw_matches(ended)
 
     def _draw_matches(self, rows: NDArray[np.int64]) -> None:
-        """Draws seat and opponent of episodes that have just begun."""
-        seats, pool, opponent_pool = self._matches, self._pool, self.opponent_pool
-        shares, serial = (_NO_SHARES, _NO_SERIALS) if pool is None else (pool.shares, pool.serial)
-        sides = ALTERNATING if self._evaluation else DRAWN
-        draw = MatchDistribution(
-            sides, opponent_pool.shares, shares, serial, opponent_pool.snapshots
+        """Draw learner and opponent of episodes that have just begun."""
+        matches, pool, opponent_pool = self._matches, self._pool, self.opponent_pool
+        distribution = MatchDistribution(
+            ALTERNATING if self._evaluation else SAMPLED,
+            opponent_pool.cumulative_shares,
+            _NO_SHARES if pool is None else pool.cumulative_shares,
+            _NO_SERIALS if pool is None else pool.serial,
+            opponent_pool.snapshot_kind,
         )
-        self._loops["draw_matches"](draw, rows, self.game.episode_state, seats)
-        if self._kernel_draws:
-            seats.seat[rows] = self.game.state["seat"][rows]
-            own = self.game.state["kind"][rows, 1 - seats.seat[rows]]
-            acting = rows[own != 0]
-            seats.kind[acting], seats.serial[acting] = -own[own != 0], -1
+        self._loops["draw_matches"](distribution, rows, self.game.episode_state, matches)
+        if self._kernel_draws_learner:
+            matches.learner[rows] = self.game.state["learner"][rows]
+            kernel_kind = self.game.state["kind"][rows, 1 - matches.learner[rows]]
+            bots = rows[kernel_kind != 0]
+            matches.kind[bots], matches.serial[bots] = -kernel_kind[kernel_kind != 0], -1
         self._assign_networks(rows)
 
     def _assign_networks(self, rows: NDArray[np.int64]) -> None:
-        """Tells the loops which network acts in which copy."""
-        seats, pool = self._matches, self._pool
-        for kind, *_, table in self._players:
-            at = np.zeros_like(rows)
-            if kind == self.opponent_pool.snapshots and pool is not None:
-                at = pool.network_index(rows // (self.num_envs // pool.members), seats.serial[rows])
-            table.network[rows] = np.where(seats.kind[rows] == kind, at, -1)
+        """Set the network that acts in each sub-environment."""
+        matches, pool = self._matches, self._pool
+        for kind, *_, batch in self._actors:
+            index = np.zeros_like(rows)
+            if kind == self.opponent_pool.snapshot_kind and pool is not None:
+                members = rows // (self.num_envs // pool.members)
+                index = pool.network_index(members, matches.serial[rows])
+            batch.network[rows] = np.where(matches.kind[rows] == kind, index, -1)
 
     def _write_learner_rows(
         self,
@@ -231,40 +244,49 @@ class SelfPlayEnv(VectorEnv):
         mask: NDArray[np.bool_] | None,
         reward: NDArray[np.float32] | None = None,
     ) -> None:
-        """Writes the learner's rows of what is given."""
+        """Write the learner's rows into the given arrays."""
         e = self.num_envs
-        seen = _NO_OBS if obs is None else obs.reshape(e, -1)
+        obs_rows = _NO_OBS if obs is None else obs.reshape(e, -1)
         if obs is not None and obs.shape != (e, *self.spec.observation_shape):
-            raise ValueError(f"`obs` has the shape {obs.shape} in {e} copies")
-        allowed = self._mask
-        if allowed is None:
-            allowed, mask = _NO_MASKS, None
-        allowed_to = _NO_MASK if mask is None else mask
-        reward_to = _NO_REWARD if reward is None else reward
-        both = self._obs.reshape(e, 2, -1)
+            expected = (e, *self.spec.observation_shape)
+            raise ValueError(f"`obs` must have the shape {expected}, got {obs.shape}.")
+        both_masks = self._mask
+        if both_masks is None:
+            both_masks, mask = _NO_MASKS, None
+        mask_rows = _NO_MASK if mask is None else mask
+        reward_rows = _NO_REWARD if reward is None else reward
+        both_obs = self._obs.reshape(e, 2, -1)
         self._loops["copy_learner_rows"](
-            self._matches.seat, both, allowed, self._reward, seen, allowed_to, reward_to
+            self._matches.learner,
+            both_obs,
+            both_masks,
+            self._reward,
+            obs_rows,
+            mask_rows,
+            reward_rows,
         )
 
     def drain_final_obs(self) -> FinalObs:
         both = self.game.drain_final_obs()
-        seat = np.concatenate([*self._final_seats, _NONE])
-        self._final_seats.clear()
-        return FinalObs(both.obs[np.arange(len(seat)), seat], both.index)
+        learner = np.concatenate([*self._final_learners, _NONE])
+        self._final_learners.clear()
+        return FinalObs(both.obs[np.arange(len(learner)), learner], both.index)
 
     def drain_episodes(self) -> Episodes:
         both = self.game.drain_episodes()
         log = np.concatenate([*self._log, np.zeros((3, 0), np.int64)], axis=1)
         self._log.clear()
-        seat, kind, serial = log
+        learner, kind, serial = log
         metrics = dict(both.metrics)
         if self.spec.winner is not None:
-            points = metrics[self.spec.winner] * (1.0 - 2.0 * seat)
+            points = metrics[self.spec.winner] * (1.0 - 2.0 * learner)
             metrics["won"] = (points > 0.0).astype(np.float64)
             metrics["lost"] = (points < 0.0).astype(np.float64)
-        columns = {"seat": seat, "opponent": kind, "snapshot": serial}
+        columns = {"player": learner, "opponent": kind, "snapshot": serial}
         metrics |= {name: column.astype(np.float64) for name, column in columns.items()}
-        return both._replace(returns=both.returns[np.arange(len(seat)), seat], metrics=metrics)
+        return both._replace(
+            returns=both.returns[np.arange(len(learner)), learner], metrics=metrics
+        )
 
     def begin(
         self,
@@ -296,8 +318,10 @@ class SelfPlayEnv(VectorEnv):
         return self.game.read(names)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        seats = {f"seats.{name}": column.copy() for name, column in self._matches._asdict().items()}
-        return {**self.game.get_state(), **seats}
+        matches = {
+            f"matches.{name}": column.copy() for name, column in self._matches._asdict().items()
+        }
+        return {**self.game.get_state(), **matches}
 
     def set_state(
         self,
@@ -307,9 +331,9 @@ class SelfPlayEnv(VectorEnv):
     ) -> None:
         self.game.set_state(state, self._obs, self._mask)
         for name, column in self._matches._asdict().items():
-            column[:] = state[f"seats.{name}"]
+            column[:] = state[f"matches.{name}"]
         self._log.clear()
-        self._final_seats.clear()
+        self._final_learners.clear()
         self._assign_networks(np.arange(self.num_envs))
         self._write_learner_rows(obs, mask)
 
@@ -325,76 +349,79 @@ _NO_MASK = np.zeros((0, 0), np.bool_)
 _NO_REWARD = np.zeros(0, np.float32)
 
 
-DRAWN, ALTERNATING = 0, 1  # how the learner's seat is found
+SAMPLED, ALTERNATING = 0, 1  # choice of the learner's player
 _OPPONENT = np.uint64(OPPONENT)
 _ONE = np.uint64(1)
-# Places in the stream of an episode's opponent.
-_SEAT = np.uint64(0)
+# Counters in the random stream of an episode's opponent.
+_LEARNER = np.uint64(0)
 _KIND = 1
 _SLOT = 2
 _NOISE = np.uint64(3)
 
 
 class Matches(NamedTuple):
-    """What was drawn for the running episode of each copy.
+    """Match of the running episode of each sub-environment.
 
     Attributes:
-        seat: int64 [E], the learner's, 0 or 1.
-        kind: int64 [E], the opponent's number in its line-up.
-        serial: int64 [E], number of a snapshot, else -1.
-        noise: uint64 [E], the stream of the opponent's actions.
+        learner: int64 [E], player that learns, 0 or 1.
+        kind: int64 [E], index of the opponent in its pool.
+        serial: int64 [E], serial number of the snapshot; -1 for none.
+        noise: uint64 [E], random stream of the opponent's actions.
     """
 
-    seat: Any
+    learner: Any
     kind: Any
     serial: Any
     noise: Any
 
 
 class MatchDistribution(NamedTuple):
-    """What is drawn from: M members.
+    """Distribution of matches for M members.
 
     Attributes:
-        sides: DRAWN or ALTERNATING.
-        shares: float64 [kinds], shares of the line-up, summed up.
-        slots: float64 [M, K], shares of each member's snapshots, summed up.
-        serial: int64 [M, K + 1], numbers of its snapshots.
-        snapshots: which kind they are, -1 for none.
+        mode: SAMPLED or ALTERNATING.
+        opponent_shares: float64 [kinds], cumulative probabilities of the opponents.
+        snapshot_shares: float64 [M, K], cumulative probabilities of each member's snapshots.
+        serial: int64 [M, K + 1], serial numbers of the snapshots.
+        snapshots: index of the snapshots in the pool of opponents; -1 for none.
     """
 
-    sides: int
-    shares: Any
-    slots: Any
+    mode: int
+    opponent_shares: Any
+    snapshot_shares: Any
     serial: Any
     snapshots: int
 
 
-def draw_matches(draw: Any, rows: Any, book: Any, seats: Any) -> None:
-    """Draws seat and opponent of the episode that each of the copies `rows` has just begun.
+def draw_matches(distribution: Any, rows: Any, episode_state: Any, matches: Any) -> None:
+    """Draw learner and opponent of the episodes that have just begun in `rows`.
 
-    Both follow from (seed, index, episode), as the episode's own stream does.
+    Both depend only on (seed, index, episode), as the episode's random stream does.
 
     Args:
-        draw: MatchDistribution; rows: int64 [n]; book: of the copies, [E]; seats: Matches, written.
+        distribution: MatchDistribution.
+        rows: int64 [n], indices of sub-environments.
+        episode_state: [E], records of the batch loop.
+        matches: Matches, written.
     """
-    copies = len(book) // len(draw.slots)
+    envs_per_member = len(episode_state) // len(distribution.snapshot_shares)
     for e in rows:
-        b = book[e]
+        b = episode_state[e]
         episode = b.episode - _ONE
         key = word(stream(b.seed, b.index, episode), _OPPONENT)
-        seats.noise[e] = word(key, _NOISE)
-        side = b.index + episode if draw.sides == ALTERNATING else word(key, _SEAT)
-        seats.seat[e] = np.int64(side & _ONE)
-        kind = sample_index(draw.shares, uniform_at(key, _KIND))
-        seats.kind[e], seats.serial[e] = kind, -1
-        if kind == draw.snapshots:
-            m = e // copies
-            slot = sample_index(draw.slots[m], uniform_at(key, _SLOT))
-            seats.serial[e] = draw.serial[m, slot]
+        matches.noise[e] = word(key, _NOISE)
+        parity = b.index + episode if distribution.mode == ALTERNATING else word(key, _LEARNER)
+        matches.learner[e] = np.int64(parity & _ONE)
+        kind = sample_index(distribution.opponent_shares, uniform_at(key, _KIND))
+        matches.kind[e], matches.serial[e] = kind, -1
+        if kind == distribution.snapshots:
+            m = e // envs_per_member
+            slot = sample_index(distribution.snapshot_shares[m], uniform_at(key, _SLOT))
+            matches.serial[e] = distribution.serial[m, slot]
 
 
 def sample_index(shares: Any, u: float) -> int:
-    """The first place whose sum of shares passes u; the last one for what rounding left over."""
+    """Return the first index whose cumulative share exceeds u, else the last index."""
     for i in range(len(shares) - 1):
         if u < shares[i]:
             return i
@@ -402,87 +429,90 @@ def sample_index(shares: Any, u: float) -> int:
 
 
 def copy_learner_rows(
-    seat: Any, obs: Any, mask: Any, reward: Any, to_obs: Any, to_mask: Any, to_reward: Any
+    learner: Any, obs: Any, mask: Any, reward: Any, to_obs: Any, to_mask: Any, to_reward: Any
 ) -> None:
-    """Copies what belongs to the learner's seat.
+    """Copy the rows of the learner.
 
     Args:
-        seat: int64 [E]; obs: float32 [E, 2, D]; mask: bool [E, 2, n]; reward: float32 [E, 2].
-        to_obs, to_mask, to_reward: the same without the second axis; [0, ...] is left out.
+        learner: int64 [E].
+        obs: float32 [E, 2, D].
+        mask: bool [E, 2, n].
+        reward: float32 [E, 2].
+        to_obs, to_mask, to_reward: outputs without the second axis; skipped if their length is 0.
     """
     for e in range(len(to_obs)):
         for j in range(to_obs.shape[1]):
-            to_obs[e, j] = obs[e, seat[e], j]
+            to_obs[e, j] = obs[e, learner[e], j]
     for e in range(len(to_mask)):
         for j in range(to_mask.shape[1]):
-            to_mask[e, j] = mask[e, seat[e], j]
+            to_mask[e, j] = mask[e, learner[e], j]
     for e in range(len(to_reward)):
-        to_reward[e] = reward[e, seat[e]]
+        to_reward[e] = reward[e, learner[e]]
 
 
-def place_continuous(seat: Any, actions: Any, joint: Any) -> None:
-    """Puts the learner's actions, float32 [E, K], into both seats' [E, 2, K]."""
-    for e in range(len(seat)):
+def write_continuous(learner: Any, actions: Any, joint: Any) -> None:
+    """Write the learner's actions, float32 [E, K], into the joint actions [E, 2, K]."""
+    for e in range(len(learner)):
         for j in range(actions.shape[1]):
-            joint[e, seat[e], j] = actions[e, j]
+            joint[e, learner[e], j] = actions[e, j]
 
 
-def place_discrete(seat: Any, actions: Any, joint: Any) -> None:
-    """The same for int64."""
-    for e in range(len(seat)):
+def write_discrete(learner: Any, actions: Any, joint: Any) -> None:
+    """Write the learner's actions, int64 [E, K], into the joint actions [E, 2, K]."""
+    for e in range(len(learner)):
         for j in range(actions.shape[1]):
-            joint[e, seat[e], j] = actions[e, j]
+            joint[e, learner[e], j] = actions[e, j]
 
 
 _KEYS = np.zeros(1, np.uint64)
 _ROWS, _LINE, _NUMBERS = f4(2), f4(1), i8(1)
 _NETWORKS = empty_networks(spaces.Discrete(2))
-_TABLE = OpponentBatch(
+_BATCH = OpponentBatch(
     obs=f4(3),
     mask=b1(3),
-    seat=_NUMBERS,
+    learner=_NUMBERS,
     network=_NUMBERS,
     noise=_KEYS,
     step=_NUMBERS,
-    order=_NUMBERS,
+    env_order=_NUMBERS,
     first=_NUMBERS,
 )
-_SEATS = Matches(i8(1), i8(1), i8(1), _KEYS)
-_DRAW = MatchDistribution(0, f8(1), f8(2), i8(2), 0)
+_MATCHES = Matches(i8(1), i8(1), i8(1), _KEYS)
+_DISTRIBUTION = MatchDistribution(0, f8(1), f8(2), i8(2), 0)
 
-# The arguments of every loop, as examples of their types; arrays are C-contiguous.
+# Example arguments of every loop, which define the types; arrays are C-contiguous.
 _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
-    act_continuous: (_NETWORKS, _TABLE, f4(3)),
-    act_discrete: (_NETWORKS, _TABLE, i8(3)),
-    random_continuous: (_NETWORKS, _TABLE, f4(3)),
-    random_discrete: (_NETWORKS, _TABLE, i8(3)),
-    draw_matches: (_DRAW, i8(1), np.zeros(1, episode_state_dtype(2)), _SEATS),
+    act_continuous: (_NETWORKS, _BATCH, f4(3)),
+    act_discrete: (_NETWORKS, _BATCH, i8(3)),
+    random_continuous: (_NETWORKS, _BATCH, f4(3)),
+    random_discrete: (_NETWORKS, _BATCH, i8(3)),
+    draw_matches: (_DISTRIBUTION, i8(1), np.zeros(1, episode_state_dtype(2)), _MATCHES),
     copy_learner_rows: (_NUMBERS, f4(3), b1(3), _ROWS, _ROWS, b1(2), _LINE),
-    place_continuous: (i8(1), f4(2), f4(3)),
-    place_discrete: (i8(1), i8(2), i8(3)),
+    write_continuous: (i8(1), f4(2), f4(3)),
+    write_discrete: (i8(1), i8(2), i8(3)),
 }
 
 
 @functools.cache
 def loops() -> dict[str, Any]:
-    """Compiled forms of the functions above, by their names."""
+    """Return the compiled loops by name."""
     return compile_loops("self_play", _EXAMPLES)
 
 
 _SIDES = ("left", "right")
-_POOL = "pool."  # in a state of `SelfPlayOpponents`
-_PAST = {SNAPSHOTS: 1.0}
+_POOL = "pool."  # prefix in a state of `SelfPlayOpponents`
+_SNAPSHOTS_ONLY = {SNAPSHOTS: 1.0}
 
 
 @dataclass(frozen=True)
 class SelfPlay:
-    """Settings that were understood.
+    """Resolved self-play settings.
 
     Attributes:
-        config: as they were written.
-        spec: of both seats.
-        training, evaluation: who is met.
-        pool: of the members that are trained; None where nobody learns.
+        config: validated settings.
+        spec: spec of both players.
+        training, evaluation: opponents in training and in evaluations.
+        pool: snapshots of the members in training; None without training.
     """
 
     config: SelfPlayConfig
@@ -492,29 +522,38 @@ class SelfPlay:
     pool: SnapshotPool | None = None
 
     @classmethod
-    def of(cls, config: SelfPlayConfig, name: str, spec: EnvSpec) -> SelfPlay:
-        """Finds out who is meant in a game of that short name.
+    def from_config(cls, config: SelfPlayConfig, name: str, spec: EnvSpec) -> SelfPlay:
+        """Resolve the opponents of a game.
+
+        Args:
+            config: validated settings.
+            name: short name of the game.
+            spec: spec of both players.
 
         Raises:
-            ConfigError: opponents that cannot play; settings that need a winner that the game does
-                not declare.
+            ConfigError: an opponent does not fit the game, or settings require a winner that the
+                game does not declare.
         """
         if config.needs_results and spec.winner is None:
-            what = "sampling: pfsp" if config.sampling == "pfsp" else "snapshot_win_rate"
+            key = "sampling: pfsp" if config.sampling == "pfsp" else "snapshot_win_rate"
             raise ConfigError(
-                f"`env.self_play.{what}` follows who won, which {name} does not say: name a metric "
-                "in its EnvSpec, winner='...', or leave it out."
+                f"`env.self_play.{key}` requires results, but {name} declares no winner. Name "
+                "a metric in its EnvSpec, winner='...', or remove the key."
             )
-        never = (config.snapshot_iterations, config.snapshot_episodes, config.snapshot_win_rate)
-        if SNAPSHOTS in config.opponents and all(when is None for when in never):
+        triggers = (config.snapshot_iterations, config.snapshot_episodes, config.snapshot_win_rate)
+        if SNAPSHOTS in config.opponents and all(trigger is None for trigger in triggers):
             raise ConfigError(
-                "`env.self_play` has snapshots as opponents and never takes one: give "
+                "`env.self_play` has snapshots as opponents but never takes one. Set "
                 "`snapshot_iterations`, `snapshot_episodes` or `snapshot_win_rate`."
             )
-        seat, drawn = player_spec(spec), not config.deterministic
-        met = config.evaluation or {RANDOM: 1.0}
-        training = OpponentPool.of("env.self_play.opponents", config.opponents, seat, name, drawn)
-        evaluation = OpponentPool.of("env.self_play.evaluation", met, seat, name, drawn)
+
+        def make_pool(key: str, weights: Mapping[str, float]) -> OpponentPool:
+            return OpponentPool.from_weights(
+                f"env.self_play.{key}", weights, player_spec(spec), name, not config.deterministic
+            )
+
+        training = make_pool("opponents", config.opponents)
+        evaluation = make_pool("evaluation", config.evaluation or {RANDOM: 1.0})
         return cls(config, spec, training, evaluation)
 
 
@@ -534,20 +573,20 @@ class GameEnvironment(KernelEnvironment, Players):
     extended = staticmethod(with_self_play_key)
 
     def with_config(self, config: Config) -> Self:
-        asked, suggested = get_self_play(config), self.kernel.hook("EVALUATION")
-        if asked is None:
+        section, suggestion = get_self_play(config), self.kernel.hook("EVALUATION")
+        if section is None:
             return self
-        seats, evaluator = SelfPlay.of(asked, self.kind.short_name, self.spec), None
-        if suggested is not None and asked.evaluation is None:
-            evaluator = self.kind.load(config.model_dump() | suggested | {"self_play": None})
+        self_play, evaluator = SelfPlay.from_config(section, self.kind.short_name, self.spec), None
+        if suggestion is not None and section.evaluation is None:
+            evaluator = self.kind.load(config.model_dump() | suggestion | {"self_play": None})
         spec = player_spec(self.spec)
         return replace(
-            self, spec=spec, self_play=seats, evaluator=cast(GameEnvironment | None, evaluator)
+            self, spec=spec, self_play=self_play, evaluator=cast(GameEnvironment | None, evaluator)
         )
 
     @property
     def has_params(self) -> bool:
-        return self.self_play is None  # a batch of copies meets one line-up
+        return self.self_play is None  # a batch has a single pool of opponents
 
     @property
     def observed_bytes(self) -> int | None:
@@ -566,18 +605,17 @@ class GameEnvironment(KernelEnvironment, Players):
         return spec if self.self_play is None else player_spec(spec)
 
     def stepped(self, env: KernelVectorEnv, evaluation: bool) -> VectorEnv:
-        seats = self.self_play
-        if seats is None:
+        self_play = self.self_play
+        if self_play is None:
             return env
-        met = seats.evaluation if evaluation else seats.training
-        trained_elsewhere = evaluation and seats.pool is None
-        return SelfPlayEnv(
-            env, met.without_snapshots() if trained_elsewhere else met, seats.pool, evaluation
-        )
+        opponents = self_play.evaluation if evaluation else self_play.training
+        if evaluation and self_play.pool is None:  # the policy is already trained
+            opponents = opponents.without_snapshots()
+        return SelfPlayEnv(env, opponents, self_play.pool, evaluation)
 
     def make_eval_envs(self, *args: Any, **options: Any) -> VectorEnv:
-        own = super().make_eval_envs if self.evaluator is None else self.evaluator.make_eval_envs
-        return own(*args, **options)
+        make = super().make_eval_envs if self.evaluator is None else self.evaluator.make_eval_envs
+        return make(*args, **options)
 
     def against(
         self,
@@ -585,24 +623,29 @@ class GameEnvironment(KernelEnvironment, Players):
         deterministic: bool | None = None,
         pool: SnapshotPool | None = None,
     ) -> Self:
-        """The same game, whose evaluations meet other opponents; see `SelfPlayConfig`.
+        """Return the game with other opponents in evaluations; see `SelfPlayConfig`.
 
         Args:
             opponents: weight by name.
-            deterministic: their policies take the most likely action; as configured unless given.
-            pool: of the snapshots among them; the trained members' own unless given.
+            deterministic: their policies take the most likely action; None: as configured.
+            pool: pool of the snapshots among them; None: the pool of the trained members.
 
         Raises:
-            ConfigError: one that is missing, of another game or shape; no game of two.
+            ConfigError: an opponent is missing or does not fit, or the game is not for two players.
         """
         game = self.kind.short_name
-        seats = self.self_play or SelfPlay.of(DEFAULTS, game, self.spec)
-        drawn = not (seats.config.deterministic if deterministic is None else deterministic)
-        met = OpponentPool.of("opponents", opponents, player_spec(seats.spec), game, drawn)
-        own = replace(seats, evaluation=met, pool=seats.pool if pool is None else pool)
-        return replace(self, spec=player_spec(own.spec), self_play=own, evaluator=None)
+        self_play = self.self_play or SelfPlay.from_config(DEFAULTS, game, self.spec)
+        spec = player_spec(self_play.spec)
+        if deterministic is None:
+            deterministic = self_play.config.deterministic
+        evaluation = OpponentPool.from_weights(
+            "opponents", opponents, spec, game, not deterministic
+        )
+        pool = self_play.pool if pool is None else pool
+        changed = replace(self_play, evaluation=evaluation, pool=pool)
+        return replace(self, spec=spec, self_play=changed, evaluator=None)
 
-    # As players.
+    # Implementation of `Players`.
 
     @classmethod
     def with_opponent(
@@ -613,92 +656,97 @@ class GameEnvironment(KernelEnvironment, Players):
     @classmethod
     def bots(cls, name: str) -> list[str]:
         fields = KernelKind(name).model.model_fields
-        seat = find_model(fields["opponents"].annotation) if _has_bots(name) else None
-        return [one for one in seat.model_fields if one != "agent"] if seat else [RANDOM]
+        weights = find_model(fields["opponents"].annotation) if _has_bots(name) else None
+        return [kind for kind in weights.model_fields if kind != "agent"] if weights else [RANDOM]
 
     @classmethod
     def load_against(
         cls,
         name: str,
         settings: Mapping[str, Any],
-        seat: int,
+        player: int,
         opponent: str,
         drawn: bool = False,
         past: Any = None,
     ) -> GameEnvironment:
-        changed = {**settings, "self_play": None}
-        own = _has_bots(name) and past is None and opponent in cls.bots(name)
+        env = {**settings, "self_play": None}
+        is_bot = _has_bots(name) and past is None and opponent in cls.bots(name)
         if _has_bots(name):
-            changed |= {"opponents": {opponent if own else "agent": 1.0}, "side": _SIDES[seat]}
-        environment = cast(GameEnvironment, KernelKind(name).load(changed))
-        if not own:  # where a kernel draws no seats itself, seat 0 is that of even episodes
+            env |= {"opponents": {opponent if is_bot else "agent": 1.0}, "side": _SIDES[player]}
+        environment = cast(GameEnvironment, KernelKind(name).load(env))
+        if not is_bot:  # without bots, the learner is player 0 in even episodes
             environment = environment.against({opponent: 1.0}, deterministic=not drawn, pool=past)
         if "won" not in [metric.name for metric in environment.spec.metrics]:
             raise ConfigError(
-                f"`{environment.kind.short_name}` does not say who won: name a metric in its "
-                "EnvSpec, winner='...', above 0 where player 0 did and below 0 where player 1 did."
+                f"`{environment.kind.short_name}` declares no winner. Name a metric in its EnvSpec,"
+                " winner='...', that is above 0 if player 0 won and below 0 if player 1 won."
             )
         return environment
 
     @classmethod
     def best_response_settings(cls, name: str, opponent: str, drawn: bool) -> dict[str, Any]:
-        met = {opponent: 1.0}
-        seats = {"opponents": met, "evaluation": met, "deterministic": not drawn}
-        own = {"opponents": {"agent": 1.0}, "side": "both"} if _has_bots(name) else {}
-        return {"self_play": seats, **own}
+        weights = {opponent: 1.0}
+        self_play = {"opponents": weights, "evaluation": weights, "deterministic": not drawn}
+        keys = {"opponents": {"agent": 1.0}, "side": "both"} if _has_bots(name) else {}
+        return {"self_play": self_play, **keys}
 
     @classmethod
     def past(
         cls, settings: Mapping[str, Any], policy: Policy, state: Mapping[str, NDArray[Any]]
     ) -> SnapshotPool | None:
-        own = strip_prefix(_POOL, state)
-        if not own:
+        tensors = strip_prefix(_POOL, state)
+        if not tensors:
             return None
-        seats = SelfPlayConfig.model_validate(settings["self_play"])
-        pool = SnapshotPool(policy, seats.model_copy(update={"deterministic": True}))
-        pool.load_state_dict(own)
+        section = SelfPlayConfig.model_validate(settings["self_play"])
+        pool = SnapshotPool(policy, section.model_copy(update={"deterministic": True}))
+        pool.load_state_dict(tensors)
         return pool
 
     @property
     def names(self) -> Mapping[int, str]:
-        met = self.evaluator or self
-        players = met.kernel.hook("PLAYERS") or ()
-        own = {-number: name for number, name in enumerate(players)}
-        seats = met.self_play
-        return own if seats is None else own | seats.evaluation.without_snapshots().short_names
+        environment = self.evaluator or self
+        players = environment.kernel.hook("PLAYERS") or ()
+        bots = {-number: name for number, name in enumerate(players)}
+        self_play = environment.self_play
+        if self_play is None:
+            return bots
+        return bots | self_play.evaluation.without_snapshots().short_names
 
     @property
     def deterministic_opponents(self) -> frozenset[str]:
-        seats, kernel = (self.evaluator or self).self_play, self.kernel
-        if seats is None or any(
+        self_play, kernel = (self.evaluator or self).self_play, self.kernel
+        if self_play is None or any(
             word in ClosureBinder.reachable_functions(f) for f in (kernel.reset, kernel.step)
         ):
             return frozenset()
-        met = seats.evaluation.without_snapshots()
-        return frozenset(met.short_names[k] for k, one in met.networks.items() if not one.drawn)
+        pool = self_play.evaluation.without_snapshots()
+        return frozenset(
+            pool.short_names[k] for k, networks in pool.networks.items() if not networks.stochastic
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        rated = self.self_play is not None and SNAPSHOTS in self.self_play.config.opponents
-        unrated = openskill_missing() if rated else None
-        return () if unrated is None else (unrated,)
+        has_snapshots = self.self_play is not None and SNAPSHOTS in self.self_play.config.opponents
+        message = openskill_missing() if has_snapshots else None
+        return () if message is None else (message,)
 
     def for_training(self, policy: Policy) -> tuple[Environment, SelfPlayOpponents | None]:
         if self.self_play is None:
             return self, None
-        seats, pool = self.self_play, None
-        if max(seats.training.snapshots, seats.evaluation.snapshots) >= 0:
-            pool = SnapshotPool(policy, seats.config)
-        environment = replace(self, self_play=replace(seats, pool=pool))
-        decided, make_even = (
-            seats.spec.winner is not None,
-            partial(environment.against, _PAST, True),
+        self_play, pool = self.self_play, None
+        if max(self_play.training.snapshot_kind, self_play.evaluation.snapshot_kind) >= 0:
+            pool = SnapshotPool(policy, self_play.config)
+        environment = replace(self, self_play=replace(self_play, pool=pool))
+        opponents = SelfPlayOpponents(
+            members=policy.members,
+            config=self_play.config,
+            pool=pool,
+            has_winner=self_play.spec.winner is not None,
+            make_rating_env=partial(environment.against, _SNAPSHOTS_ONLY, True),
         )
-        return environment, SelfPlayOpponents(
-            policy.members, seats.config, pool, decided, make_even
-        )
+        return environment, opponents
 
 
 def _has_bots(name: str) -> bool:
-    """Whether a kernel acts in the second seat by itself, by its keys `opponents` and `side`."""
+    """Return whether a kernel has bots, by its keys `opponents` and `side`."""
     return {"opponents", "side"} <= set(KernelKind(name).model.model_fields)

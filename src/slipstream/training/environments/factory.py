@@ -89,11 +89,10 @@ def training_environment(environment: Environment) -> Environment:
     players = environment.spec.players
     if players > 1:
         raise ConfigError(
-            f"`{environment.name}` has {players} players, and an agent trains in one seat. Choose "
-            "an opponent: `env.self_play: {}` for its own past, or "
+            f"`{environment.name}` has {players} players, but training requires one. Choose an "
+            "opponent: `env.self_play: {}` for snapshots of the learner, or "
             "`env.self_play: {opponents: {random: 1}}` for random actions "
-            "(docs/guides/self-play.md). Or "
-            "step all players with slipstream.make_vec."
+            "(docs/guides/self-play.md). Or step all players with slipstream.make_vec."
         )
     return environment
 

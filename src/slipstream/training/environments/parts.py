@@ -1,6 +1,6 @@
 """Parts that applications add to environments: players of a game, and a register of holdout data.
 
-`Players` defines the opponent in the seat that a policy leaves open. A holdout is valid only once,
+`Players` defines the opponents of a policy in a game. A holdout is valid only once,
 and only on days that no search has used: an application that can identify its data offers the part
 `HoldoutRegister`.
 """
@@ -24,7 +24,7 @@ from slipstream.training.episode_result import EpisodeResult
 
 SNAPSHOTS = "snapshots"  # opponent: earlier weights of the learner
 RANDOM = "random"  # opponent: uniformly random allowed actions
-NUMBERS = ("seat", "opponent", "snapshot")  # metrics of a game whose means are meaningless
+NUMBERS = ("player", "opponent", "snapshot")  # metrics of a game whose means are meaningless
 FEWEST_SHARED = 60  # common days required to compare data
 
 
@@ -63,10 +63,10 @@ class Players(Part):
     def with_opponent(
         cls, name: str, settings: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], str | None]:
-        """Return a complete section `env`, with a default opponent if the second seat is open.
+        """Return a complete section `env`, with a default opponent if it names none.
 
         Returns:
-            The section, and a sentence that names the player; None if no seat was open.
+            The section, and a message that names the opponent; None if none was missing.
         """
 
     @classmethod
@@ -80,16 +80,16 @@ class Players(Part):
         cls,
         name: str,
         settings: Mapping[str, Any],
-        seat: int,
+        player: int,
         opponent: str,
         drawn: bool = False,
         past: Any = None,
     ) -> Environment:
-        """Load the game as seen by a policy in `seat`, against one opponent.
+        """Load the game for a policy that plays as `player`, against one opponent.
 
         Args:
             name, settings: name and settings of section `env`.
-            seat: 0 or 1.
+            player: 0 or 1.
             opponent: a bot, the path of a policy, or SNAPSHOTS.
             drawn: the opponent samples its actions.
             past: snapshots, as returned by `past`.
@@ -124,7 +124,7 @@ class Players(Part):
     @property
     @abstractmethod
     def deterministic_opponents(self) -> frozenset[str]:
-        """Opponents against whom all evaluation games from one seat are identical.
+        """Opponents against whom all evaluation games from one side are identical.
 
         Neither they nor the game may be random; the policy that plays them must not be either.
         """

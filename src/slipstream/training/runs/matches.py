@@ -376,8 +376,8 @@ def _game(env_name: str) -> type[Players]:
 
 def play(
     env_name: str,
-    one: Player,
-    two: Player,
+    player1: Player,
+    player2: Player,
     games: int,
     seed: int,
     *,
@@ -386,57 +386,57 @@ def play(
     num_envs: int = MAX_ENVS,
     drawn: bool = False,
 ) -> MatchResult:
-    """Play `games` games with the most likely actions; `one` is on the left in every second game.
+    """Play games with the most likely actions; `player1` is on the left in every second game.
 
-    Game j has the random stream (seed, j, 0), so the number of environments changes no result. Seat
-    0 is on the left, or moves first.
+    Game j has the random stream (seed, j, 0), so the number of environments changes no result. The
+    player on the left moves first.
 
     Args:
         env_name: name of a kernel for two players.
-        one: player with a policy.
-        two: a policy or a bot.
+        player1: player with a policy.
+        player2: a policy or a bot.
         games: number of games.
         seed: seed of the games.
-        settings: settings of the kernel; None for those that `one` was trained with.
+        settings: settings of the kernel; None for those that `player1` was trained with.
         backend: backend that steps the environments.
         num_envs: parallel games.
-        drawn: `two` samples its actions.
+        drawn: `player2` samples its actions.
 
     Raises:
         ConfigError: `games` is below 1, or a player does not fit the game.
     """
     check_game(env_name, games)
-    assert one.policy is not None
-    trained = {} if one.run is None else one.run.config.env_settings
+    assert player1.policy is not None
+    trained = {} if player1.run is None else player1.run.config.env_settings
     base = settings if settings is not None else trained
     result, length = np.zeros(games, np.int64), np.zeros(games, np.int64)
     numbers, alike = np.arange(games), False
-    for seat in range(2):
-        own = numbers[numbers % 2 == seat]
+    for player in range(2):
+        own = numbers[numbers % 2 == player]
         if not len(own):
             continue
-        environment = environment_against(env_name, base, seat, two, drawn)
-        _check_fit(environment, one)
+        environment = environment_against(env_name, base, player, player2, drawn)
+        _check_fit(environment, player1)
         players = environment.part(Players)
         alike = players is not None and bool(players.deterministic_opponents)
         size = min(num_envs, len(own))
         with environment.make_eval_envs("train", size, 1, backend, MAX_EVAL_STEPS) as env:
             for first in range(0, len(own), size):
                 part = own[first : first + size]
-                result[part], length[part] = _block(env, one.policy, part, seed)
-    return MatchResult(one.name, two.name, result, numbers % 2 == 0, length, alike)
+                result[part], length[part] = _block(env, player1.policy, part, seed)
+    return MatchResult(player1.name, player2.name, result, numbers % 2 == 0, length, alike)
 
 
 def environment_against(
-    env_name: str, settings: Mapping[str, Any], seat: int, two: Player, drawn: bool = False
+    env_name: str, settings: Mapping[str, Any], player: int, opponent: Player, drawn: bool = False
 ) -> Environment:
-    """Load the game as seen by a policy in `seat`, with `two` as its opponent.
+    """Load the game for a policy that plays as `player`, 0 or 1, against `opponent`.
 
     Raises:
-        ConfigError: `two` does not fit the game, or the game does not declare a winner.
+        ConfigError: the opponent does not fit the game, or the game does not declare a winner.
     """
-    met, game = two.path or two.name, _game(env_name)
-    return game.load_against(env_name, settings, seat, met, drawn, two.snapshots)
+    name, game = opponent.path or opponent.name, _game(env_name)
+    return game.load_against(env_name, settings, player, name, drawn, opponent.snapshots)
 
 
 def _check_fit(environment: Environment, player: Player) -> None:

@@ -398,11 +398,10 @@ class RunConfig:
         return replace(self, agent=agent).with_training(num_envs=num_envs)
 
     def with_opponent(self) -> tuple[RunConfig, str | None]:
-        """Return the config with a default opponent if the section `env` leaves the second seat
-        open.
+        """Return the config with a default opponent if the section `env` of a game names none.
 
         Returns:
-            The config, and a sentence that names the opponent; None if no seat was open.
+            The config, and a message that names the opponent; None if none was missing.
         """
         players = get_game_class(self.env_name)
         if players is None:

@@ -57,7 +57,7 @@ def test_nothing_touches_what_is_far():
             if body < bodies.PUCK:
                 pair = 3 * (still - bodies.MOVING) + body
                 collide_polygons(s, d, pair, still, body)
-                assert s.points[pair] == 0
+                assert s.point_count[pair] == 0
     assert far > SAMPLES and near > SAMPLES // 2
 
 
@@ -95,7 +95,7 @@ def test_sweeps_that_go_round_a_circle_end_the_same_without_marks(monkeypatch):
             for place, k in enumerate((bodies.PLAYER1_PUCK, 2)[:count]):
                 s.island[place] = k
                 evaluate(s, d, k)
-                assert s.points[k] == 1
+                assert s.point_count[k] == 1
             if not marks:
                 monkeypatch.setattr(physics, "is_repeated", lambda s, count: False)
             physics.solve_velocities(s, d, count, False)

@@ -33,15 +33,15 @@ def test_rules_hold_with_one_player():
 def test_seats_modes_and_opponents_are_drawn_by_weight(build):
     env, out = build(MIXED, copies=400)
     assert env.spec.players == 1 and out.obs.shape == (400, 18)
-    seat, kind, mode = (env.state[name] for name in ("seat", "kind", "mode"))
+    seat, kind, mode = (env.state[name] for name in ("learner", "kind", "mode"))
     rows = np.arange(400)
     assert 150 < seat.sum() < 250
     assert (kind[rows, seat] == 0).all()
     assert 150 < (kind[rows, 1 - seat] == 1).sum() < 250
     assert 60 < (mode == 2).sum() < 140
-    assert ((env.state["limit"] == 80) == (mode == 2)).all()
+    assert ((env.state["time_limit"] == 80) == (mode == 2)).all()
     left, _ = build({**MIXED, "side": "left"}, copies=20)
-    assert not left.state["seat"].any()
+    assert not left.state["learner"].any()
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_the_learner_sees_and_acts_as_its_seat_does(build):
     for name in names:
         both.state[name] = env.state[name]
     both.state["key"] = env.state["key"]
-    seat, rows, draw = env.state["seat"].copy(), np.arange(8), np.random.default_rng(0)
+    seat, rows, draw = env.state["learner"].copy(), np.arange(8), np.random.default_rng(0)
     for t in range(60):
         action = draw.uniform(-1, 1, (8, 4)).astype(np.float32)
         pair = draw.uniform(-1, 1, (8, 2, 4)).astype(np.float32)
@@ -75,16 +75,16 @@ def test_shaping_adds_by_weight_and_scales_the_sum(build):
     env, seen = build(
         {"player1": {"strong": 1.0}, "player2": {"weak": 1.0}, "reward": shaped}, copies=64
     )
-    action, before = np.zeros((64, 2, 4), np.float32), plain.read(("closeness", "touches"))
+    action, before = np.zeros((64, 2, 4), np.float32), plain.read(("closeness", "touches_player1"))
     for t in range(100):
         direction = plain.read(("direction",))["direction"]
         plain.step(action, out, t)
         env.step(action, seen, t)
         going = ~(out.terminated | out.truncated)
-        now = plain.read(("closeness", "touches"))
+        now = plain.read(("closeness", "touches_player1"))
         forward = plain.read(("direction",))["direction"] - direction
         near = now["closeness"] - before["closeness"]
-        touch = now["touches"] - before["touches"]
+        touch = now["touches_player1"] - before["touches_player1"]
         expected = 0.5 * (out.reward[:, 0] + 2.0 * near + 3.0 * touch + 5.0 * forward)
         assert np.allclose(seen.reward[going, 0], expected[going], atol=1e-5)
         before = now

@@ -22,7 +22,7 @@ def games(starts, **config):
     env.reset(out.obs)
     key = env.state["key"].copy()
     env.state[:] = 0
-    env.state["key"], env.state["limit"] = key, 250
+    env.state["key"], env.state["time_limit"] = key, 250
     for i, start in enumerate(starts):
         create_bodies(Records(env.state)[i], loaded.data, *start)
     return env, out
@@ -79,6 +79,6 @@ def test_a_choice_becomes_the_one_that_means_the_mirrored_action(fineness, keep)
         for one in (choice, image):
             s = Records(np.zeros(1, kernel.STATE))[0]
             decode_action(s, p, np.array([one]), 0)
-            acts.append(np.array(list(s.act[0])))
+            acts.append(np.array(list(s.actions[0])))
         np.testing.assert_array_equal(acts[0] * sign, acts[1])
     assert choices[1 : 2 * fineness - 1] == tuple(range(1, 2 * fineness - 1))  # left, right

@@ -69,7 +69,7 @@ def test_discrete_actions(build):
     expected |= {4: (1, 0, 0, 0), 5: (0, -0.5, 0, 0), 12: (0, 0, 1, 0), 13: (0, 0, 0, 1)}
     for action, row in expected.items():
         decode_action(s, p, np.array([action]), 0)
-        assert tuple(s.act[0]) == row
+        assert tuple(s.actions[0]) == row
     assert build({"num_action_levels": 2})[0].spec.action_space.n == 8
     assert build({"num_action_levels": 2, "puck_hold": False})[0].spec.action_space.n == 7
     assert build({"puck_hold": False})[0].spec.observation_shape == (16,)

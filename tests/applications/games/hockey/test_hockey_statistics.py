@@ -56,11 +56,18 @@ def test_rates_of_the_bots(row):
     near((winner == 0).mean(), draws)
     # Lengths lie between 20 and 251, deviation below 90.
     assert abs(games.length.mean() - length) < 4 * 90 * np.sqrt(1 / n + 1 / GAMES)
-    for name, expected in (("goals", goals), ("touches", catches), ("touches_two", catches_two)):
+    for name, expected in (
+        ("goals", goals),
+        ("touches_player1", catches),
+        ("touches_player2", catches_two),
+    ):
         rate = 1000 * games.metrics[name].sum() / steps
         count = expected * n * length / 1000  # about Poisson; catches come in pairs
         assert abs(rate / expected - 1) < 4 * np.sqrt(2 / count), (name, rate, expected)
-    rates = [1000 * games.metrics[k].sum() / steps for k in ("goals", "touches", "touches_two")]
+    rates = [
+        1000 * games.metrics[k].sum() / steps
+        for k in ("goals", "touches_player1", "touches_player2")
+    ]
     shares = [(winner == 1).mean(), (winner == 0).mean(), games.length.mean()]
     print(f"{one}-{two}: {np.round(shares, 3)} {np.round(rates, 2)}")
 
@@ -133,7 +140,7 @@ def test_both_sides_are_equal_to_two_points():
     games = played("strong", "strong", 12_600)
     winner, steps = games.metrics["winner"], games.length.sum()
     assert equivalent(winner == 1, winner == -1)
-    catches = [games.metrics[name].sum() / steps for name in ("touches", "touches_two")]
+    catches = [games.metrics[name].sum() / steps for name in ("touches_player1", "touches_player2")]
     assert 0.95 < catches[0] / catches[1] < 1.05
 
 

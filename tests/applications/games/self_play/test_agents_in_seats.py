@@ -35,7 +35,7 @@ def test_a_killed_run_ends_alike(tmp_path, agent):
             slipstream.resume(run.path, report=False)
         states.append(Run.open(run.path).load_checkpoint()[0])
     whole, again = states
-    assert whole["opponents.pool.taken"][0] >= 3
+    assert whole["opponents.pool.num_taken"][0] >= 3
     for key in whole:
         np.testing.assert_array_equal(whole[key], again[key], err_msg=key)
 
@@ -52,19 +52,19 @@ def test_hockeys_own_bots_and_others_mix():
     )
     out = allocate_buffers(env)
     env.reset_rows(out.obs)
-    seat, kind = env._matches.seat, env._matches.kind
-    np.testing.assert_array_equal(env.game.state["seat"], seat)
+    seat, kind = env._matches.learner, env._matches.kind
+    np.testing.assert_array_equal(env.game.state["learner"], seat)
     bot = kind < 0
     assert set(kind.tolist()) == {-1, 0} and abs(bot.mean() - 0.5) < 0.1
     assert abs(seat.mean() - 0.5) < 0.1
     rows = np.arange(400)
     np.testing.assert_array_equal(out.obs, env._obs[rows, seat])
     env.step_rows(np.zeros((400, 4), np.float32), out)
-    other = env._joint[rows, 1 - seat]
+    other = env._joint_actions[rows, 1 - seat]
     assert (other[bot] == 0.0).all() and (other[~bot] != 0.0).all()
     # What was asked for is what the game did.
-    np.testing.assert_array_equal(env.game.state["act"][rows, 1 - seat][~bot], other[~bot])
-    assert (env.game.state["act"][rows, 1 - seat][bot] != 0.0).any()
+    np.testing.assert_array_equal(env.game.state["actions"][rows, 1 - seat][~bot], other[~bot])
+    assert (env.game.state["actions"][rows, 1 - seat][bot] != 0.0).any()
 
 
 def test_hockey_is_evaluated_against_its_bots():
@@ -73,5 +73,5 @@ def test_hockey_is_evaluated_against_its_bots():
 
     environment = resolve_environment(config.env_name, config.env_settings)
     assert environment.spec.players == 1 and environment.evaluator.spec.players == 1
-    assert environment.evaluator.loaded.params["train"][0].other_strong == 1.0
-    assert environment.loaded.params["train"][0].other_agent == 1.0
+    assert environment.evaluator.loaded.params["train"][0].opponent_strong == 1.0
+    assert environment.loaded.params["train"][0].opponent_agent == 1.0

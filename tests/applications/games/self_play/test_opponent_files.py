@@ -35,11 +35,11 @@ def test_a_run_and_a_policys_folder_play_as_the_policy_does(trained):
         env.reset_rows(out.obs, out.mask)
         for t in range(30):
             seen, allowed = env._obs.copy(), env._mask.copy()
-            other = np.arange(32), 1 - env._matches.seat
+            other = np.arange(32), 1 - env._matches.learner
             chosen = out.mask.argmax(1)[:, None]
             env.step_rows(chosen, out, t)
             expected = policy.act_rows(seen[other], mask=allowed[other])
-            np.testing.assert_array_equal(env._joint[other], expected)
+            np.testing.assert_array_equal(env._joint_actions[other], expected)
 
 
 def test_drawn_actions_follow_the_policys_distribution(trained):
@@ -48,9 +48,9 @@ def test_drawn_actions_follow_the_policys_distribution(trained):
         TICTACTOE, 4_000, seed=4, self_play={"opponents": {str(trained.path): 1}}
     )
     env.reset()
-    first = env._matches.seat == 1  # the opponent begins
-    env._loops[env._players[0][1]](*env._players[0][2:], env._joint)
-    taken = np.bincount(env._joint[first, 0, 0], minlength=10) / first.sum()
+    first = env._matches.learner == 1  # the opponent begins
+    env._loops[env._actors[0][1]](*env._actors[0][2:], env._joint_actions)
+    taken = np.bincount(env._joint_actions[first, 0, 0], minlength=10) / first.sum()
     policy = slipstream.load_policy(trained)
     head = policy.actor(1).head(env._obs[first][:1, 0])[0, 0, :9]
     likely = np.exp(head - head.max())
@@ -59,7 +59,7 @@ def test_drawn_actions_follow_the_policys_distribution(trained):
 
 
 def test_what_does_not_fit_is_refused(trained, tmp_path):
-    with pytest.raises(ConfigError, match="was trained on tictactoe, and this game is pennies"):
+    with pytest.raises(ConfigError, match="was trained on tictactoe, but this game is pennies"):
         slipstream.make_vec(PENNIES, 2, self_play={"opponents": {str(trained.path): 1}})
     with pytest.raises(ConfigError, match="is not a run directory"):
         slipstream.make_vec(PENNIES, 2, self_play={"opponents": {str(tmp_path): 1}})
@@ -75,7 +75,7 @@ def test_evaluations_can_meet_it(trained):
     from slipstream.training.environments.evaluator import Evaluator
 
     tracks = Evaluator(against, "train", games=6).run(slipstream.load_policy(trained))[0]
-    assert [track.metrics["seat"] for track in tracks] == [0, 1, 0, 1, 0, 1]
+    assert [track.metrics["player"] for track in tracks] == [0, 1, 0, 1, 0, 1]
 
 
 def network(path, nodes, weights, inputs, outputs, more=()):
@@ -125,10 +125,10 @@ def test_an_onnx_file_plays_as_its_own_library_says(tmp_path, activation):
     out = allocate_buffers(env)
     env.reset_rows(out.obs)
     for t in range(5):
-        seen = env._obs[np.arange(70), 1 - env._matches.seat]
+        seen = env._obs[np.arange(70), 1 - env._matches.learner]
         env.step_rows(np.zeros((70, 4), np.float32), out, t)
         (expected,) = reference.run(None, {"x": seen})
-        acted = env._joint[np.arange(70), 1 - env._matches.seat]
+        acted = env._joint_actions[np.arange(70), 1 - env._matches.learner]
         np.testing.assert_allclose(acted, expected, atol=2e-5)
 
 
@@ -140,11 +140,11 @@ def test_choices_of_an_onnx_file_are_the_greatest_allowed(tmp_path):
     out = allocate_buffers(env)
     env.reset_rows(out.obs, out.mask)
     for t in range(4):
-        other = np.arange(20), 1 - env._matches.seat
+        other = np.arange(20), 1 - env._matches.learner
         (values,) = reference.run(None, {"x": env._obs[other]})
         expected = np.where(env._mask[other], values, -np.inf).argmax(1)
         env.step_rows(out.mask.argmax(1)[:, None], out, t)
-        np.testing.assert_array_equal(env._joint[other][:, 0], expected)
+        np.testing.assert_array_equal(env._joint_actions[other][:, 0], expected)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +152,15 @@ def test_choices_of_an_onnx_file_are_the_greatest_allowed(tmp_path):
     [
         (
             [("MatMul", ("wide",), {})],
-            "takes 20 numbers and gives 10; a seat shows 19 and takes 10",
+            "has 20 inputs and 10 outputs, but a player of this game needs 19 and 10",
         ),
         ([("MatMul", ("a",), {}), ("Sigmoid", (), {})], "it has a node Sigmoid"),
         ([("Relu", (), {}), ("MatMul", ("a",), {})], "it has a node Relu"),
         ([("Gemm", ("a",), {"alpha": 2.0})], "it has a node Gemm"),
-        ([("Gemm", ("a", "odd"), {})], "the sizes of its node Gemm do not fit"),
-        ([("Gemm", ("a", "odd"), {"transB": 1})], "the sizes of its node Gemm do not fit"),
-        ([("MatMul", ("a",), {}), ("MatMul", ("s",), {})], "its layers end in"),
-        ([("MatMul", ("a",), {}), ("Relu", (), {})], "its layers end in"),
+        ([("Gemm", ("a", "odd"), {})], "its node Gemm has inconsistent sizes"),
+        ([("Gemm", ("a", "odd"), {"transB": 1})], "its node Gemm has inconsistent sizes"),
+        ([("MatMul", ("a",), {}), ("MatMul", ("s",), {})], "its activations are"),
+        ([("MatMul", ("a",), {}), ("Relu", (), {})], "its activations are"),
         ([("Relu", (), {})], "it has a node Relu"),
     ],
 )
@@ -177,5 +177,5 @@ def test_a_file_that_is_none_is_refused(tmp_path):
     pytest.importorskip("onnx")
     path = tmp_path / "text.onnx"
     path.write_text("not a network")
-    with pytest.raises(ConfigError, match="cannot play"):
+    with pytest.raises(ConfigError, match="cannot be loaded"):
         slipstream.make_vec(TICTACTOE, 2, self_play={"opponents": {str(path): 1}})

@@ -73,7 +73,7 @@ def run(tmp_path_factory):
 
 def test_a_table_has_shares_by_opponent(run):
     table = run.evaluations()
-    assert not {"seat", "opponent", "snapshot"} & set(table)
+    assert not {"player", "opponent", "snapshot"} & set(table)
     met = ("random", "snapshots")
     both = np.array([[table[f"won_{who}"], table[f"lost_{who}"]] for who in met], float)
     assert ((both >= 0.0) & (both.sum(axis=1, keepdims=True) <= 1.0)).all()

@@ -56,7 +56,7 @@ def train(out):
 def test_a_training_has_a_curve_and_its_pool_a_matrix(tmp_path, monkeypatch):
     run = train(tmp_path / "run")
     found = report.league_from_run(run)
-    assert found.players == ("snapshot 0", *(f"snapshot {i}" for i in range(1, 5)), "chosen policy")
+    assert found.players == ("snapshot 0", *(f"snapshot {i}" for i in range(1, 5)), "best policy")
     off = ~np.eye(6, dtype=bool)
     assert np.isnan(np.diag(found.won)).all() and ((found.won + found.won.T)[off] <= 1.0).all()
     table = run.evaluations()

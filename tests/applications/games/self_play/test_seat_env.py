@@ -39,23 +39,23 @@ def test_the_seat_shows_what_the_game_shows_its_player():
     env.reset_rows(out.obs, out.mask)
     finals = 0
     for t in range(20):
-        seat = env._matches.seat.copy()
+        seat = env._matches.learner.copy()
         both = np.arange(6), seat
         np.testing.assert_array_equal(out.obs, env._obs[both])
         np.testing.assert_array_equal(out.mask, env._mask[both])
         before = env.game.get_state()
         actions = choices(out.mask, t)
         env.step_rows(actions, out, t)
-        np.testing.assert_array_equal(env._joint[both], actions)
+        np.testing.assert_array_equal(env._joint_actions[both], actions)
         np.testing.assert_array_equal(out.reward, env._reward[both])
         # The opponent was allowed what it did.
         assert env_mask(before, env)[
-            np.arange(6), 1 - seat, env._joint[np.arange(6), 1 - seat, 0]
+            np.arange(6), 1 - seat, env._joint_actions[np.arange(6), 1 - seat, 0]
         ].all()
         final = env.drain_final_obs()
         ended = np.flatnonzero(out.truncated & ~out.terminated)
         assert final.index[:, 1].tolist() == ended.tolist()
-        taken = env._joint[ended, :, 0]
+        taken = env._joint_actions[ended, :, 0]
         expected = np.stack(
             [
                 taken[np.arange(len(ended)), seat[ended]],
@@ -66,7 +66,7 @@ def test_the_seat_shows_what_the_game_shows_its_player():
         np.testing.assert_array_equal(final.obs, expected)
         finals += len(ended)
         episodes = env.drain_episodes()
-        np.testing.assert_array_equal(episodes.metrics["seat"], seat[episodes.e])
+        np.testing.assert_array_equal(episodes.metrics["player"], seat[episodes.e])
     assert finals > 5
 
 
@@ -85,7 +85,7 @@ def test_seats_follow_from_the_episode_alone():
         env.reset_rows(out.obs, out.mask)
         for t in range(12):
             env.step_rows(choices(out.mask, t), out, t)
-            kept.append((out.obs.copy(), out.reward.copy(), env._matches.seat.copy()))
+            kept.append((out.obs.copy(), out.reward.copy(), env._matches.learner.copy()))
         runs.append(kept)
     for six, three, serial in zip(*runs, strict=True):
         for a, b, c in zip(six, three, serial, strict=True):
@@ -96,10 +96,10 @@ def test_seats_follow_from_the_episode_alone():
 def test_both_seats_are_drawn_equally_often():
     env = seats(2_000, "serial", PENNIES)  # seats are drawn beside the loop
     env.reset()
-    assert abs(env._matches.seat.mean() - 0.5) < 0.05
-    first = env._matches.seat.copy()
+    assert abs(env._matches.learner.mean() - 0.5) < 0.05
+    first = env._matches.learner.copy()
     env.step(np.zeros(2_000, np.int64))
-    assert 0.4 < (first == env._matches.seat).mean() < 0.6
+    assert 0.4 < (first == env._matches.learner).mean() < 0.6
     results = env.episodes.metrics["won"] - env.episodes.metrics["lost"]
     assert set(results) == {1.0, -1.0}
     np.testing.assert_array_equal(results, env.episodes.returns)
@@ -116,16 +116,16 @@ def test_a_place_is_found_by_its_share():
 @pytest.mark.parametrize(
     ("self_play", "words"),
     [
-        ({"opponents": {"snapshots": 1}}, "here nobody learns"),
+        ({"opponents": {"snapshots": 1}}, "requires a learner"),
         ({"opponents": {"rondom": 1}}, "did you mean `random`"),
-        ({"opponents": {"runs/nowhere": 1}}, "there is no such thing"),
-        ({"opponents": {"nowhere.onnx": 1}}, "There is no file"),
-        ({"opponents": {"random": 0}}, "Every weight"),
+        ({"opponents": {"runs/nowhere": 1}}, "unknown opponent"),
+        ({"opponents": {"nowhere.onnx": 1}}, "does not exist"),
+        ({"opponents": {"random": 0}}, "All weights"),
         ({"opponents": {}}, "opponents"),
         ({"opponents": {"random": -1}}, "greater than or equal to 0"),
         ({"slots": 0}, "slots"),
         ({"pool": 3}, "pool"),
-        ({"sampling": "pfsp"}, "which duel does not say"),
+        ({"sampling": "pfsp"}, "duel declares no winner"),
         ({"opponents": {"snapshots": 1}, "snapshot_iterations": None}, "never takes one"),
     ],
 )

@@ -45,7 +45,7 @@ def test_a_game_of_ones_own_meets_its_own_past():
     """And who steps it with make_vec has both seats."""
     config, sentence = resolve(PENNIES).with_opponent()
     assert config.env_settings["self_play"]["opponents"] == {"snapshots": 1.0}
-    assert "its own past" in sentence
+    assert "snapshots of the learner" in sentence
     assert slipstream.make_vec(PENNIES, 3).spec.players == 2
 
 
@@ -53,7 +53,7 @@ def test_who_has_a_seat_by_other_keys_is_not_overruled():
     """`player1` and `player2` name who acts: what is missing then is asked for."""
     config = resolve("hockey", {"env.player2": {"agent": 1, "weak": 1}})
     assert config.with_opponent() == (config, None)
-    with pytest.raises(ConfigError, match="one seat"):
+    with pytest.raises(ConfigError, match="training requires one"):
         slipstream.train(config, report=False)
 
 
@@ -78,4 +78,4 @@ def test_init_writes_them(capsys):
     with pytest.raises(SystemExit):
         main(["init", "hockey"])
     text = capsys.readouterr().out
-    assert "nobody was named for the second seat" in text and "strong: 3.0" in text
+    assert "the config names no opponent" in text and "strong: 3.0" in text

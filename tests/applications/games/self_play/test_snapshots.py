@@ -64,7 +64,7 @@ def assert_equal(a, b):
 def test_a_member_alone_equals_it_in_a_population():
     """Seven iterations: the pool of three was filled and its oldest snapshot replaced."""
     together = states(shard((7, 8, 9)), 7)
-    assert together["opponents.pool.taken"].tolist() == [4, 4, 4]
+    assert together["opponents.pool.num_taken"].tolist() == [4, 4, 4]
     assert sorted(together["opponents.pool.serial"][0, :3]) == [1, 2, 3]
     for m, seed in enumerate((7, 8, 9)):
         alone = states(shard((seed,)), 7)
@@ -134,7 +134,7 @@ def test_a_game_under_way_keeps_its_opponent(settings, learner):
         made.iterate(0.0)
     assert len(set(met.values())) > 8
     assert len(moved) > 4
-    assert (pool.taken < 25).all() == (settings["n_steps"] == 4)  # there a snapshot had to wait
+    assert (pool.num_taken < 25).all() == (settings["n_steps"] == 4)  # there a snapshot had to wait
 
 
 def test_a_run_with_two_workers_equals_one_and_resumes(tmp_path):
@@ -194,18 +194,18 @@ def test_the_oldest_snapshot_makes_room():
         made.snapshot(np.array([True]))
     assert made.serial.tolist() == [[3, 4, 2, -1]]
     assert made.weights[0, :3, 0].tolist() == [3.0, 4.0, 2.0]
-    np.testing.assert_allclose(made.shares, [[1 / 3, 2 / 3, 1.0]])
+    np.testing.assert_allclose(made.cumulative_shares, [[1 / 3, 2 / 3, 1.0]])
 
 
 def test_estimates_by_hand():
     """One game at 1/2 before all others: after a win and a loss (1/2 + 1 + 0) / 3 = 1/2."""
     _, made = pool()
     made.record_game(0, 0, 1.0)
-    assert made.rate[0, 0] == 0.75
+    assert made.win_rate[0, 0] == 0.75
     made.record_game(0, 0, 0.0)
-    assert made.rate[0, 0] == pytest.approx(0.5)
+    assert made.win_rate[0, 0] == pytest.approx(0.5)
     made.record_game(0, 5, 1.0)  # a snapshot that is gone
-    assert made.games.tolist() == [[2, 0, 0]]
+    assert made.num_games.tolist() == [[2, 0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -216,16 +216,16 @@ def test_pfsp_by_hand(weighting, weights):
     _, made = pool(sampling="pfsp", pfsp_weighting=weighting)
     for _ in range(2):
         made.snapshot(np.array([True]))
-    made.rate[0] = 0.2, 0.5, 0.9
+    made.win_rate[0] = 0.2, 0.5, 0.9
     made.update_shares()
     expected = np.array(weights) + 1e-6
-    np.testing.assert_allclose(made.shares[0], np.cumsum(expected) / expected.sum())
+    np.testing.assert_allclose(made.cumulative_shares[0], np.cumsum(expected) / expected.sum())
 
 
 def test_the_latest_alone():
     _, made = pool(sampling="latest")
     made.snapshot(np.array([True]))
-    assert made.shares.tolist() == [[0.0, 1.0, 1.0]]
+    assert made.cumulative_shares.tolist() == [[0.0, 1.0, 1.0]]
 
 
 def ended(results, e=None):
@@ -245,7 +245,7 @@ def test_when_a_snapshot_is_due():
         slots=3, snapshot_iterations=None, snapshot_win_rate=0.75, gate_episodes=4
     )
     made = SelfPlayOpponents(
-        1, config, SnapshotPool(_Policy(), config), decided=True, make_even=None
+        1, config, SnapshotPool(_Policy(), config), has_winner=True, make_rating_env=None
     )
     for results, taken in (
         ([1, 1, 1], 1),  # too few games
@@ -257,16 +257,16 @@ def test_when_a_snapshot_is_due():
         made.advance()
         if results == [1, 1, 1, 1, 1]:
             taken = 3
-        assert made.pool.taken.tolist() == [taken]
+        assert made.pool.num_taken.tolist() == [taken]
     assert made.metrics()["wins"] == pytest.approx([10 / 13])
     by_episodes = SelfPlayConfig(slots=3, snapshot_iterations=None, snapshot_episodes=4)
     made = SelfPlayOpponents(
-        1, by_episodes, SnapshotPool(_Policy(), by_episodes), decided=False, make_even=None
+        1, by_episodes, SnapshotPool(_Policy(), by_episodes), has_winner=False, make_rating_env=None
     )
     for _ in range(3):
         made.record_games(ended([1, -1]), 1)
         made.advance()
-    assert made.pool.taken.tolist() == [2]
+    assert made.pool.num_taken.tolist() == [2]
     assert "wins" not in made.metrics()
 
 
@@ -281,7 +281,7 @@ def test_evaluation_has_both_sides(tmp_path):
         Evaluator(evaluator, "train", games=20, seed=5, max_envs=copies).run(made.agent.policy)[0]
         for copies in (1, 7, 20)
     ]
-    assert [track.metrics["seat"] for track in tracks[0]] == [0.0, 1.0] * 10
+    assert [track.metrics["player"] for track in tracks[0]] == [0.0, 1.0] * 10
     assert all(
         track.episode_return == track.metrics["won"] - track.metrics["lost"] for track in tracks[0]
     )

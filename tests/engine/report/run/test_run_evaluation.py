@@ -80,7 +80,7 @@ def test_metrics_are_told_apart_from_the_length_and_from_numbers_of_players():
     config = SimpleNamespace(training=SimpleNamespace(members=1))
     spec = SimpleNamespace(metrics=(Metric("length", "m"), Metric("opponent", "number")))
     run = SimpleNamespace(metrics=lambda: table, config=config)
-    found = episode_curves(run, spec, ("seat", "opponent"))
+    found = episode_curves(run, spec, ("player", "opponent"))
     assert [(c.name, c.unit) for c in found] == [("length", "steps"), ("episode/length", "m")]
     assert [c.name for c in episode_curves(run, spec)][2:] == ["opponent"]
 

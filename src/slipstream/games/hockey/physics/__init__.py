@@ -1,1 +1,1 @@
-"""What the game needs of Box2D 2.3, in its order of operations and with float32 arithmetic."""
+"""The parts of Box2D 2.3 that the game uses, operation by operation, in float32 arithmetic."""

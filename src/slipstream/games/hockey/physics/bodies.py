@@ -1,8 +1,8 @@
-"""Bodies, their hulls and masses, pairs of them, and Box2D's constants as float32 numbers.
+"""Bodies with their hulls and masses, pairs of bodies, and Box2D's constants as float32 values.
 
-Fixtures may collide in 27 pairs, numbered as Box2D sorts them by the order in which the bodies were
-made: each static body with player 0, player 1 and the puck, then the three among themselves. In
-every pair the first body is the static one, or the racket, or player 0.
+There are 27 pairs of bodies that may collide, in Box2D's order: each static body with player 0,
+player 1 and the puck, then these three among themselves. The first body of a pair is the static
+one, or the racket, or player 0.
 """
 
 from __future__ import annotations
@@ -12,28 +12,22 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# Bodies. Those that move come first; the others stand in the order in which they are made.
+# Moving bodies come first, then the static ones in the order of their creation.
 PLAYER1, PLAYER2, PUCK = 0, 1, 2
 MOVING = 3
 TOP, BOTTOM, LEFT_TOP, LEFT_BOTTOM, RIGHT_TOP, RIGHT_BOTTOM, LEFT_GOAL, RIGHT_GOAL = range(3, 11)
 BODIES = 11
 
 PAIRS = 27
-LEFT_SENSOR, RIGHT_SENSOR = 20, 23  # a goal's sensor with the puck
+LEFT_SENSOR, RIGHT_SENSOR = 20, 23  # a goal with the puck
 PLAYER1_PLAYER2, PLAYER1_PUCK, PLAYER2_PUCK = 24, 25, 26
 
-# Columns of Data.table: one row a body, float32 numbers; a polygon has 8 corners at most.
-VERTEX, EDGE_NORMAL, CENTROID, POSITION, BOX = (
-    0,
-    16,
-    32,
-    34,
-    36,
-)  # polygons' corners and normals; statics
+# Columns of Data.table: one row per body, float32 values; a polygon has at most 8 vertices.
+VERTEX, EDGE_NORMAL, CENTROID, POSITION, BOX = 0, 16, 32, 34, 36  # the last two: static bodies
 MASS, INVERSE_MASS, INVERSE_INERTIA, LOCAL_CENTER, COUNT = 40, 41, 42, 43, 45
 COLUMNS = 46
 
-# An island of all that can touch at once has fewer; more are left out of the solver.
+# More than all contacts that can exist at once; the solver ignores any further ones.
 MAX_ISLAND_CONTACTS = 16
 
 
@@ -78,38 +72,38 @@ PUCK_RADIUS = _f(13.0 / 60.0)
 
 
 def body_a(k: int) -> int:
-    """The static body of a pair, or the racket, or player 0."""
+    """Return the first body of a pair: the static one, the racket, or player 0."""
     if k < PLAYER1_PLAYER2:
         return MOVING + k // MOVING
     return 1 if k == PLAYER2_PUCK else 0
 
 
 def body_b(k: int) -> int:
-    """The other body of a pair, which moves."""
+    """Return the second body of a pair, which moves."""
     if k < PLAYER1_PLAYER2:
         return k % MOVING
     return 1 if k == PLAYER1_PLAYER2 else PUCK
 
 
 def friction(a: int, b: int) -> float:
-    """Root of the product of both bodies' coefficients: 1 of a racket, 0.1 of all others."""
+    """Return the mixed friction, sqrt(a b): rackets have 1, all other bodies 0.1."""
     if b == PUCK:
         return RACKET_FRICTION if a < MOVING else WALL_FRICTION
     return 1.0 if a < MOVING else RACKET_FRICTION
 
 
 def restitution(b: int) -> float:
-    """The larger restitution of both bodies: only the puck has any."""
+    """Return the mixed restitution, max(a, b): only the puck's is not 0."""
     return BOUNCE if b == PUCK else 0.0
 
 
-SCALE = 60.0  # pixels a metre
+PIXELS_PER_METER = 60.0  # pixels per metre
 _RACKET = ((-10, 20), (5, 20), (5, -20), (-10, -20), (-18, -10), (-21, 0), (-18, 10))
 _WALL = ((-250, 10), (-250, -10), (250, -10), (250, 10))
 _POST = ((-10, 135), (10, 128), (10, -5), (-10, -5))
 _GOAL = ((-10, 75), (10, 75), (10, -75), (-10, -75))
-_POST_X, _GOAL_X = 245 / SCALE, 255 / SCALE
-_STATIC = (  # place, polygon, signs of x and y
+_POST_X, _GOAL_X = 245 / PIXELS_PER_METER, 255 / PIXELS_PER_METER
+_STATIC = (  # position, polygon, signs of x and y
     ((5.0, 7.5), _WALL, 1, 1),
     ((5.0, 0.5), _WALL, 1, 1),
     ((5.0 - _POST_X, 7.5), _POST, 1, -1),
@@ -126,28 +120,32 @@ Points = NDArray[np.float32]
 
 
 def table() -> NDArray[np.float64]:
-    """All bodies, float32 numbers [BODIES, COLUMNS], as `physics.bodies` names the columns."""
+    """Return the table of all bodies, float32 values [BODIES, COLUMNS]."""
     out = np.zeros((BODIES, COLUMNS))
     for player, side in enumerate((1, -1)):
-        hull = _hull([(side * x / SCALE * 1.2, y / SCALE * 1.2) for x, y in _RACKET])
-        _keep(out[player], hull)
-        _weigh(out[player], hull, F(_RACKET_DENSITY))
+        hull = _hull(
+            [(side * x / PIXELS_PER_METER * 1.2, y / PIXELS_PER_METER * 1.2) for x, y in _RACKET]
+        )
+        _set_polygon(out[player], hull)
+        _set_mass(out[player], hull, F(_RACKET_DENSITY))
     mass = F(_PUCK_DENSITY) * F(PI) * F(PUCK_RADIUS) * F(PUCK_RADIUS)
     inertia = mass * (F(0.5) * F(PUCK_RADIUS) * F(PUCK_RADIUS) + F(0))
     out[2, MASS : MASS + 3] = mass, F(1) / mass, F(1) / inertia
-    for body, (place, points, x, y) in enumerate(_STATIC, MOVING):
-        hull = _hull([(x * px / SCALE, y * py / SCALE) for px, py in points])
-        _keep(out[body], hull)
-        out[body, POSITION : POSITION + 2] = np.asarray(place, F)
-        world = hull + np.asarray(place, F)
+    for body, (position, vertices, x, y) in enumerate(_STATIC, MOVING):
+        hull = _hull(
+            [(x * px / PIXELS_PER_METER, y * py / PIXELS_PER_METER) for px, py in vertices]
+        )
+        _set_polygon(out[body], hull)
+        out[body, POSITION : POSITION + 2] = np.asarray(position, F)
+        world = hull + np.asarray(position, F)
         r = F(POLYGON_RADIUS)
         low, high = world.min(axis=0) - r, world.max(axis=0) + r
         out[body, BOX : BOX + 4] = *(low - F(AABB_EXTENSION)), *(high + F(AABB_EXTENSION))
     return out
 
 
-def _keep(row: NDArray[np.float64], hull: Points) -> None:
-    """Writes a polygon into a body's row: its corners are counter-clockwise."""
+def _set_polygon(row: NDArray[np.float64], hull: Points) -> None:
+    """Write a polygon with counter-clockwise vertices into a body's row."""
     n = 2 * len(hull)
     row[COUNT] = len(hull)
     row[VERTEX : VERTEX + n] = hull.ravel()
@@ -160,64 +158,64 @@ def _cross(a: Points, b: Points) -> np.float32:
 
 
 def _hull(points: Sequence[tuple[float, float]]) -> Points:
-    """Gift wrapping from the right-most vertex, the lower one of two; the points are convex."""
+    """Order convex points by gift wrapping, from the right-most, lowest vertex."""
     p = np.asarray(points, F)
     start = max(range(len(p)), key=lambda i: (p[i, 0], -p[i, 1]))
-    order, at = [start], start
+    order, current = [start], start
     while True:
-        following = 1 if at == 0 else 0
+        candidate = 1 if current == 0 else 0
         for j in range(len(p)):
-            if j != at and _cross(p[following] - p[at], p[j] - p[at]) < 0:
-                following = j
-        if following == start:
+            if j != current and _cross(p[candidate] - p[current], p[j] - p[current]) < 0:
+                candidate = j
+        if candidate == start:
             return p[order]
-        order.append(following)
-        at = following
+        order.append(candidate)
+        current = candidate
 
 
 def _normals(hull: Points) -> Points:
     edges = np.roll(hull, -1, axis=0) - hull
     out = np.stack([edges[:, 1], -edges[:, 0]], axis=1)
-    size = np.sqrt(out[:, 0] * out[:, 0] + out[:, 1] * out[:, 1])
-    return np.asarray(out * (F(1) / size)[:, None], F)
+    lengths = np.sqrt(out[:, 0] * out[:, 0] + out[:, 1] * out[:, 1])
+    return np.asarray(out * (F(1) / lengths)[:, None], F)
 
 
 def _centroid(hull: Points) -> Points:
-    """Centroid of the triangles between the origin and each edge, which may lie outside."""
+    """Return the centroid, summed over the triangles between the origin and each edge."""
     total, area = np.zeros(2, F), F(0)
-    for one, two in zip(hull, np.roll(hull, -1, axis=0), strict=True):
-        part = F(0.5) * _cross(one, two)
+    for first, second in zip(hull, np.roll(hull, -1, axis=0), strict=True):
+        part = F(0.5) * _cross(first, second)
         area += part
-        total = total + part * (F(1) / F(3)) * (one + two)
+        total = total + part * (F(1) / F(3)) * (first + second)
     return np.asarray(total * (F(1) / area), F)
 
 
-def _weigh(row: NDArray[np.float64], hull: Points, density: np.float32) -> None:
-    """Mass, centre and moment of inertia, by triangles around the mean of the vertices."""
+def _set_mass(row: NDArray[np.float64], hull: Points, density: np.float32) -> None:
+    """Write mass, centre and moment of inertia, summed over triangles around the mean vertex."""
     third = F(1) / F(3)
     mean = np.zeros(2, F)
     for vertex in hull:
         mean = mean + vertex
     mean = mean * (F(1) / F(len(hull)))
     center, area, moment = np.zeros(2, F), F(0), F(0)
-    for one, two in zip(hull - mean, np.roll(hull, -1, axis=0) - mean, strict=True):
-        double = _cross(one, two)
+    for first, second in zip(hull - mean, np.roll(hull, -1, axis=0) - mean, strict=True):
+        double = _cross(first, second)
         part = F(0.5) * double
         area += part
-        center = center + part * third * (one + two)
-        squares = one * one + two * one + two * two
+        center = center + part * third * (first + second)
+        squares = first * first + second * first + second * second
         moment += (F(0.25) * third * double) * (squares[0] + squares[1])
     mass = density * area
     center = center * (F(1) / area)
-    own = center + mean
+    center_of_mass = center + mean
     inertia = density * moment
-    inertia += mass * (_dot(own, own) - _dot(center, center))
-    # The body's centre is summed over its fixtures, of which there is one.
+    inertia += mass * (_dot(center_of_mass, center_of_mass) - _dot(center, center))
+    # Box2D sums the centre over the fixtures of a body; there is one.
     inverse = F(1) / mass
-    middle = mass * own * inverse
-    inertia -= mass * _dot(middle, middle)
+    local_center = mass * center_of_mass * inverse
+    inertia -= mass * _dot(local_center, local_center)
     row[MASS : MASS + 3] = mass, inverse, F(1) / inertia
-    row[LOCAL_CENTER : LOCAL_CENTER + 2] = middle
+    row[LOCAL_CENTER : LOCAL_CENTER + 2] = local_center
 
 
 def _dot(a: Points, b: Points) -> np.float32:

@@ -1,7 +1,7 @@
-"""Contacts: pairs of bodies whose widened boxes overlap, and where their fixtures touch.
+"""Contacts: the broad phase finds pairs with overlapping fat AABBs, the narrow phase their points.
 
-The broad phase lists pairs. A point that is known again keeps its impulses. A polygon and the puck
-touch in a point; two polygons in the other one's edge, clipped to the face that separates most.
+A polygon and the puck touch in one point. Of two polygons, the incident edge of one is clipped to
+the reference face of the other. A point with the same feature as before keeps its impulses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_sensor(pair: int) -> bool:
 
 
 def wake(s: Any, body: int) -> None:
-    """A sleeping body begins to move again; nothing happens to others."""
+    """Wake a sleeping body."""
     if body < MOVING and not s.awake[body]:
         s.awake[body] = True
         s.sleep_time[body] = 0.0
@@ -60,7 +60,7 @@ def wake(s: Any, body: int) -> None:
 def compute_aabb(
     d: Any, body: int, sin: float, cos: float, x: float, y: float
 ) -> tuple[float, float, float, float]:
-    """Left, bottom, right, top of a moving body whose origin is at (x, y)."""
+    """Return left, bottom, right and top of a moving body with its origin at (x, y)."""
     if body == PUCK:
         r = PUCK_RADIUS
         return sub(x, r), sub(y, r), add(x, r), add(y, r)
@@ -78,7 +78,7 @@ def compute_aabb(
 
 
 def synchronize(s: Any, d: Any, body: int) -> None:
-    """Fits the widened box of a body that went from the sweep's begin to its present place."""
+    """Update the fat AABB of a body that moved through its sweep."""
     if fat_aabb_contains(s, body):
         return
     sin0 = 0.0
@@ -95,7 +95,7 @@ def synchronize(s: Any, d: Any, body: int) -> None:
 def update_fat_aabb(
     s: Any, d: Any, body: int, sin0: float, cos0: float, x0: float, y0: float
 ) -> None:
-    """Widens the box anew where the body, from the given pose to its own, would leave it."""
+    """Recompute the fat AABB if the body leaves it between the given and its current pose."""
     sin, cos, x, y = s.sin[body], s.cos[body], s.position[body, 0], s.position[body, 1]
     left, bottom, right, top = compute_aabb(d, body, sin0, cos0, x0, y0)
     left1, bottom1, right1, top1 = compute_aabb(d, body, sin, cos, x, y)
@@ -134,29 +134,29 @@ def aabbs_overlap(s: Any, a: int, b: int) -> bool:
 
 
 def find_contacts(s: Any, d: Any) -> None:
-    """Lists the pairs of bodies with new boxes that overlap, in the order of their numbers."""
+    """Add the overlapping pairs of bodies with new AABBs, in the order of pair numbers."""
     if not (s.moved[0] or s.moved[1] or s.moved[2]):
         return
     for k in range(PAIRS):
         a = body_a(k)
         b = body_b(k)
-        news = s.moved[b] or (a < MOVING and s.moved[a])
-        if news and not s.listed[k] and aabbs_overlap(s, a, b):
+        moved = s.moved[b] or (a < MOVING and s.moved[a])
+        if moved and not s.in_contact_list[k] and aabbs_overlap(s, a, b):
             begin_contact(s, k, a, b)
     for body in range(MOVING):
         s.moved[body] = False
 
 
 def begin_contact(s: Any, k: int, a: int, b: int) -> None:
-    """Puts a pair at the head of the list, as yet without points."""
-    for i in range(s.contacts, 0, -1):
-        s.order[i] = s.order[i - 1]
-    s.order[0] = k
-    s.contacts = s.contacts + 1
-    s.listed[k] = True
+    """Insert a pair at the head of the contact list, without points."""
+    for i in range(s.contact_count, 0, -1):
+        s.contact_order[i] = s.contact_order[i - 1]
+    s.contact_order[0] = k
+    s.contact_count = s.contact_count + 1
+    s.in_contact_list[k] = True
     s.enabled[k] = True
     s.touching[k] = False
-    s.points[k] = 0
+    s.point_count[k] = 0
     s.toi_known[k] = False
     s.toi_count[k] = 0
     if not is_sensor(k):
@@ -164,34 +164,34 @@ def begin_contact(s: Any, k: int, a: int, b: int) -> None:
         wake(s, b)
 
 
-def end_contact(s: Any, d: Any, place: int) -> None:
-    """Takes the pair at that place off the list."""
-    k = s.order[place]
-    if s.points[k] > 0 and not is_sensor(k):
+def end_contact(s: Any, d: Any, index: int) -> None:
+    """Remove the pair at an index of the contact list."""
+    k = s.contact_order[index]
+    if s.point_count[k] > 0 and not is_sensor(k):
         wake(s, body_a(k))
         wake(s, body_b(k))
-    s.listed[k] = False
+    s.in_contact_list[k] = False
     s.touching[k] = False
-    s.contacts = s.contacts - 1
-    for i in range(place, s.contacts):
-        s.order[i] = s.order[i + 1]
+    s.contact_count = s.contact_count - 1
+    for i in range(index, s.contact_count):
+        s.contact_order[i] = s.contact_order[i + 1]
 
 
 def evaluate(s: Any, d: Any, k: int) -> None:
-    """Fills the pair's points, without impulses."""
+    """Compute the contact points of a pair, without impulses."""
     a = body_a(k)
     b = body_b(k)
     if b == PUCK:
         collide_puck(s, d, k, a)
     elif a >= MOVING and is_far(s, d, a, b):
-        s.points[k] = 0
+        s.point_count[k] = 0
     else:
         collide_polygons(s, d, k, a, b)
 
 
 def collide_puck(s: Any, d: Any, k: int, a: int) -> None:
-    """A polygon and the puck: one point, the puck's centre, against a face or a corner."""
-    s.points[k] = 0
+    """Collide a polygon with the puck: one point, against a face or a vertex."""
+    s.point_count[k] = 0
     x, y = inverse_rotate(
         single(s.sin[a]),
         single(s.cos[a]),
@@ -204,15 +204,15 @@ def collide_puck(s: Any, d: Any, k: int, a: int) -> None:
     separation = -MAX_FLOAT
     for i in range(n):
         cx, cy = local_vertex(d, a, i)
-        apart = normal_projection(d, a, i, sub(x, cx), sub(y, cy))
-        if apart > radius:
+        normal_separation = normal_projection(d, a, i, sub(x, cx), sub(y, cy))
+        if normal_separation > radius:
             return
-        if apart > separation:
-            separation = apart
+        if normal_separation > separation:
+            separation = normal_separation
             face = i
-    following = face + 1 if face + 1 < n else 0
+    next_face = face + 1 if face + 1 < n else 0
     x1, y1 = local_vertex(d, a, face)
-    x2, y2 = local_vertex(d, a, following)
+    x2, y2 = local_vertex(d, a, next_face)
     nx, ny = edge_normal(d, a, face)
     fx, fy = mul(0.5, add(x1, x2)), mul(0.5, add(y1, y2))
     if separation < EPSILON:  # the puck's centre is inside
@@ -234,8 +234,8 @@ def collide_puck(s: Any, d: Any, k: int, a: int) -> None:
 
 
 def set_contact_point(s: Any, k: int, nx: float, ny: float, x: float, y: float) -> None:
-    """One point at the puck's centre."""
-    s.points[k] = 1
+    """Set one contact point at the puck's centre."""
+    s.point_count[k] = 1
     s.flipped[k] = False
     s.face[k, 0] = nx
     s.face[k, 1] = ny
@@ -250,29 +250,29 @@ _CORNER, _FACE = 0, 1  # kinds of features
 
 
 def world_point(s: Any, body: int, x: float, y: float) -> tuple[float, float]:
-    """A point of a body, in the world."""
+    """Return a point of a body in world coordinates."""
     px, py = rotate(s.sin[body], s.cos[body], x, y)
     return add(px, s.position[body, 0]), add(py, s.position[body, 1])
 
 
 def body_vertex(s: Any, d: Any, body: int, i: int) -> tuple[float, float]:
-    """A corner of a body, in the world."""
+    """Return a vertex of a body in world coordinates."""
     return world_vertex(
         d, body, i, s.sin[body], s.cos[body], s.position[body, 0], s.position[body, 1]
     )
 
 
 def edge_separation(s: Any, d: Any, a: int, edge: int, b: int) -> float:
-    """How far the deepest vertex of b lies before an edge of a."""
+    """Return the separation of the deepest vertex of b from an edge of a."""
     nx, ny = edge_normal(d, a, edge)
     nx, ny = rotate(s.sin[a], s.cos[a], nx, ny)
     ox, oy = inverse_rotate(s.sin[b], s.cos[b], nx, ny)
     index = 0
-    least = MAX_FLOAT
+    minimum = MAX_FLOAT
     for i in range(int(d.table[b, COUNT])):
         value = vertex_projection(d, b, i, ox, oy)
-        if value < least:
-            least = value
+        if value < minimum:
+            minimum = value
             index = i
     x1, y1 = body_vertex(s, d, a, edge)
     x2, y2 = body_vertex(s, d, b, index)
@@ -280,31 +280,31 @@ def edge_separation(s: Any, d: Any, a: int, edge: int, b: int) -> float:
 
 
 def best_edge(s: Any, d: Any, a: int, b: int) -> tuple[float, int]:
-    """Separation and edge of a that separates most, found by climbing from the one towards b."""
+    """Return the largest separation and its edge of a, by hill climbing from the edge towards b."""
     bx, by = world_point(s, b, d.table[b, CENTROID], d.table[b, CENTROID + 1])
     ax, ay = world_point(s, a, d.table[a, CENTROID], d.table[a, CENTROID + 1])
     dx, dy = inverse_rotate(s.sin[a], s.cos[a], sub(bx, ax), sub(by, ay))
     n = int(d.table[a, COUNT])
     edge = 0
-    most = -MAX_FLOAT
+    maximum = -MAX_FLOAT
     for i in range(n):
         value = normal_projection(d, a, i, dx, dy)
-        if value > most:
-            most = value
+        if value > maximum:
+            maximum = value
             edge = i
-    before = edge - 1 if edge >= 1 else n - 1
-    after = edge + 1 if edge + 1 < n else 0
-    here = edge_separation(s, d, a, edge, b)
-    lower = edge_separation(s, d, a, before, b)
-    upper = edge_separation(s, d, a, after, b)
-    if lower > here and lower > upper:
+    previous = edge - 1 if edge >= 1 else n - 1
+    following = edge + 1 if edge + 1 < n else 0
+    current = edge_separation(s, d, a, edge, b)
+    lower = edge_separation(s, d, a, previous, b)
+    upper = edge_separation(s, d, a, following, b)
+    if lower > current and lower > upper:
         step = n - 1
-        best, separation = before, lower
-    elif upper > here:
+        best, separation = previous, lower
+    elif upper > current:
         step = 1
-        best, separation = after, upper
+        best, separation = following, upper
     else:
-        return here, edge
+        return current, edge
     for _ in range(n):
         edge = (best + step) % n
         value = edge_separation(s, d, a, edge, b)
@@ -316,17 +316,17 @@ def best_edge(s: Any, d: Any, a: int, b: int) -> tuple[float, int]:
 
 
 def incident_edge(s: Any, d: Any, a: int, edge: int, b: int) -> None:
-    """Puts into `clip` the edge of b that faces the edge of a most."""
+    """Write the edge of b that faces the edge of a most into `clip`."""
     nx, ny = edge_normal(d, a, edge)
     nx, ny = rotate(s.sin[a], s.cos[a], nx, ny)
     nx, ny = inverse_rotate(s.sin[b], s.cos[b], nx, ny)
     index = 0
-    least = MAX_FLOAT
+    minimum = MAX_FLOAT
     n = int(d.table[b, COUNT])
     for i in range(n):
         value = normal_projection(d, b, i, nx, ny)
-        if value < least:
-            least = value
+        if value < minimum:
+            minimum = value
             index = i
     for j in range(2):
         vertex = index + j if index + j < n else 0
@@ -337,19 +337,19 @@ def incident_edge(s: Any, d: Any, a: int, edge: int, b: int) -> None:
 
 
 def feature(index_a: int, index_b: int, kind_a: int, kind_b: int) -> int:
-    """What a point is made of, by which it is known again in the next step."""
+    """Return the id of a contact point, by which the next step matches it."""
     return index_a + 256 * index_b + 65536 * kind_a + 131072 * kind_b
 
 
 def flip(feature_id: int) -> int:
-    """The same feature with the two shapes swapped."""
+    """Return the feature id with the two shapes swapped."""
     return feature(
         feature_id // 256 % 256, feature_id % 256, feature_id // 131072, feature_id // 65536 % 2
     )
 
 
 def clip_line(s: Any, nx: float, ny: float, offset: float, vertex: int) -> bool:
-    """Cuts the segment in `clip` at a line; False where less than a segment is left."""
+    """Clip the segment in `clip` to a line; return whether two points are left."""
     x0, y0, x1, y1 = s.clip[0, 0], s.clip[0, 1], s.clip[1, 0], s.clip[1, 1]
     first, second = s.clip_feature[0], s.clip_feature[1]
     distance0 = sub(dot(nx, ny, x0, y0), offset)
@@ -363,45 +363,45 @@ def clip_line(s: Any, nx: float, ny: float, offset: float, vertex: int) -> bool:
         s.clip_feature[count] = second
         count += 1
     if mul(distance0, distance1) < 0.0:
-        share = div(distance0, sub(distance0, distance1))
-        s.clip[count, 0] = add(x0, mul(share, sub(x1, x0)))
-        s.clip[count, 1] = add(y0, mul(share, sub(y1, y0)))
+        fraction = div(distance0, sub(distance0, distance1))
+        s.clip[count, 0] = add(x0, mul(fraction, sub(x1, x0)))
+        s.clip[count, 1] = add(y0, mul(fraction, sub(y1, y0)))
         s.clip_feature[count] = feature(vertex, first // 256 % 256, _CORNER, _FACE)
         count += 1
     return count == 2
 
 
 def collide_polygons(s: Any, d: Any, k: int, a: int, b: int) -> None:
-    """Two polygons: none, one or two points."""
-    s.points[k] = 0
+    """Collide two polygons: zero to two contact points."""
+    s.point_count[k] = 0
     radius = add(POLYGON_RADIUS, POLYGON_RADIUS)
-    apart_a, edge_a = best_edge(s, d, a, b)
-    if apart_a > radius:
+    separation_a, edge_a = best_edge(s, d, a, b)
+    if separation_a > radius:
         return
-    apart_b, edge_b = best_edge(s, d, b, a)
-    if apart_b > radius:
+    separation_b, edge_b = best_edge(s, d, b, a)
+    if separation_b > radius:
         return
-    flipped = apart_b > add(mul(RELATIVE_TOLERANCE, apart_a), ABSOLUTE_TOLERANCE)
-    one = b if flipped else a
-    two = a if flipped else b
+    flipped = separation_b > add(mul(RELATIVE_TOLERANCE, separation_a), ABSOLUTE_TOLERANCE)
+    reference = b if flipped else a
+    incident = a if flipped else b
     edge = edge_b if flipped else edge_a
-    incident_edge(s, d, one, edge, two)
-    clip_to_face(s, d, k, one, edge, two, flipped, radius)
+    incident_edge(s, d, reference, edge, incident)
+    clip_to_face(s, d, k, reference, edge, incident, flipped, radius)
 
 
 def clip_to_face(
-    s: Any, d: Any, k: int, one: int, edge: int, two: int, flipped: bool, radius: float
+    s: Any, d: Any, k: int, reference: int, edge: int, incident: int, flipped: bool, radius: float
 ) -> None:
-    """Clips the incident edge of body `two` to a face of body `one`; keeps what is near it."""
-    after = edge + 1 if edge + 1 < int(d.table[one, COUNT]) else 0
-    x1, y1 = local_vertex(d, one, edge)
-    x2, y2 = local_vertex(d, one, after)
+    """Clip the incident edge to the reference face; keep the points within `radius`."""
+    after = edge + 1 if edge + 1 < int(d.table[reference, COUNT]) else 0
+    x1, y1 = local_vertex(d, reference, edge)
+    x2, y2 = local_vertex(d, reference, after)
     lx, ly = normalized(sub(x2, x1), sub(y2, y1))
     middle_x, middle_y = mul(0.5, add(x1, x2)), mul(0.5, add(y1, y2))
-    tx, ty = rotate(s.sin[one], s.cos[one], lx, ly)
+    tx, ty = rotate(s.sin[reference], s.cos[reference], lx, ly)
     nx, ny = ty, -tx
-    wx1, wy1 = world_point(s, one, x1, y1)
-    wx2, wy2 = world_point(s, one, x2, y2)
+    wx1, wy1 = world_point(s, reference, x1, y1)
+    wx2, wy2 = world_point(s, reference, x2, y2)
     front = dot(nx, ny, wx1, wy1)
     side1 = add(-dot(tx, ty, wx1, wy1), radius)
     side2 = add(dot(tx, ty, wx2, wy2), radius)
@@ -418,67 +418,67 @@ def clip_to_face(
     for i in range(2):
         x, y = s.clip[i, 0], s.clip[i, 1]
         if sub(dot(nx, ny, x, y), front) <= radius:
-            px, py = sub(x, s.position[two, 0]), sub(y, s.position[two, 1])
-            px, py = inverse_rotate(s.sin[two], s.cos[two], px, py)
+            px, py = sub(x, s.position[incident, 0]), sub(y, s.position[incident, 1])
+            px, py = inverse_rotate(s.sin[incident], s.cos[incident], px, py)
             s.local_point[k, count, 0] = px
             s.local_point[k, count, 1] = py
-            known = s.clip_feature[i]
-            s.feature[k, count] = flip(known) if flipped else known
+            feature_id = s.clip_feature[i]
+            s.feature[k, count] = flip(feature_id) if flipped else feature_id
             count += 1
-    s.points[k] = count
+    s.point_count[k] = count
 
 
 def update(s: Any, d: Any, k: int) -> bool:
-    """True where the pair begins to touch.
+    """Update a contact; return whether the pair begins to touch.
 
-    A point that was there before, by its feature, keeps the impulses that it ended with.
+    A point with the same feature as before keeps its impulses.
     """
     s.enabled[k] = True
-    was = s.touching[k]
+    was_touching = s.touching[k]
     if is_sensor(k):
         s.touching[k] = sensor_overlaps(s, d, body_a(k))
-        return s.touching[k] and not was
-    old = s.points[k]
+        return s.touching[k] and not was_touching
+    old_count = s.point_count[k]
     first, second = s.feature[k, 0], s.feature[k, 1]
-    along0, across0 = s.impulse[k, 0, 0], s.impulse[k, 0, 1]
-    along1, across1 = s.impulse[k, 1, 0], s.impulse[k, 1, 1]
+    normal0, tangent0 = s.impulse[k, 0, 0], s.impulse[k, 0, 1]
+    normal1, tangent1 = s.impulse[k, 1, 0], s.impulse[k, 1, 1]
     evaluate(s, d, k)
-    for i in range(s.points[k]):
-        along = 0.0
-        across = 0.0
-        if old > 0 and s.feature[k, i] == first:
-            along = along0
-            across = across0
-        elif old > 1 and s.feature[k, i] == second:
-            along = along1
-            across = across1
-        s.impulse[k, i, 0] = along
-        s.impulse[k, i, 1] = across
-    touching = s.points[k] > 0
-    if touching != was:
+    for i in range(s.point_count[k]):
+        normal = 0.0
+        tangent = 0.0
+        if old_count > 0 and s.feature[k, i] == first:
+            normal = normal0
+            tangent = tangent0
+        elif old_count > 1 and s.feature[k, i] == second:
+            normal = normal1
+            tangent = tangent1
+        s.impulse[k, i, 0] = normal
+        s.impulse[k, i, 1] = tangent
+    touching = s.point_count[k] > 0
+    if touching != was_touching:
         wake(s, body_a(k))
         wake(s, body_b(k))
     s.touching[k] = touching
-    return touching and not was
+    return touching and not was_touching
 
 
 def is_active(s: Any, a: int, b: int) -> bool:
-    """Whether one of the bodies moves and is awake."""
+    """Return whether one of the bodies moves and is awake."""
     return s.awake[b] or (a < MOVING and s.awake[a])
 
 
-def drop_or_update(s: Any, d: Any, place: int) -> int:
-    """Looks at the contact at a place of the list.
+def drop_or_update(s: Any, d: Any, index: int) -> int:
+    """Update or remove the contact at an index of the list.
 
     Returns:
-        -1 where it was taken off, 1 where it begins to touch, 0 otherwise.
+        -1 if it was removed, 1 if it begins to touch, else 0.
     """
-    k = s.order[place]
+    k = s.contact_order[index]
     a = body_a(k)
     b = body_b(k)
     if not is_active(s, a, b):
         return 0
     if not aabbs_overlap(s, a, b):
-        end_contact(s, d, place)
+        end_contact(s, d, index)
         return -1
     return 1 if update(s, d, k) else 0

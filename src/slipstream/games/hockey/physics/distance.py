@@ -1,7 +1,7 @@
-"""Distance of two convex shapes by GJK (Gilbert, Johnson, Keerthi 1988), and when they first touch.
+"""Distance of convex shapes by GJK (Gilbert, Johnson, Keerthi 1988), and time of impact.
 
-The first shape is a polygon with a pose, the second a racket or the puck's centre with another. The
-time of impact follows from conservative advancement along separating axes.
+The first shape is a static polygon, the second a racket or the puck's centre. The time of impact is
+found by conservative advancement along separating axes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from slipstream.games.hockey.physics.motion import (
 )
 from slipstream.jit.float32 import add, div, mul, sub
 
-# Columns of STATE.simplex, GJK's vertices: a support point of each shape, their difference, weight.
+# Columns of STATE.simplex: a support point of each shape, their difference, barycentric weight.
 A_X, A_Y, B_X, B_Y, W_X, W_Y, WEIGHT = range(7)
 
 
 def metric(s: Any) -> float:
-    """Length of a segment, double area of a triangle: how much a simplex changed."""
+    """Return the metric of the simplex: length of a segment, twice the area of a triangle."""
     if s.simplex_size < 2:
         return 0.0
     x0, y0 = s.simplex[0, W_X], s.simplex[0, W_Y]
@@ -59,7 +59,7 @@ def copy_vertex(s: Any, source: int, target: int) -> None:
 
 
 def solve_simplex(s: Any) -> None:
-    """Leaves the vertices that carry the nearest point, with their weights."""
+    """Reduce the simplex to the vertices of its closest point, with their weights."""
     if s.simplex_size == 2:
         solve_segment(s)
     elif s.simplex_size == 3:
@@ -67,7 +67,7 @@ def solve_simplex(s: Any) -> None:
 
 
 def keep_vertex(s: Any, which: int) -> None:
-    """The nearest point is a vertex."""
+    """Reduce the simplex to a vertex."""
     s.simplex[which, WEIGHT] = 1.0
     s.simplex_size = 1
     if which > 0:
@@ -75,7 +75,7 @@ def keep_vertex(s: Any, which: int) -> None:
 
 
 def keep_edge(s: Any, first: int, second: int, u: float, v: float) -> None:
-    """The nearest point lies on an edge, in the share u : v."""
+    """Reduce the simplex to an edge with the weights u : v."""
     inverse = div(1.0, add(u, v))
     s.simplex[first, WEIGHT] = mul(u, inverse)
     s.simplex[second, WEIGHT] = mul(v, inverse)
@@ -133,18 +133,18 @@ def solve_triangle(s: Any) -> None:
         s.simplex_size = 3
 
 
-_ROUNDS = 20
+_MAX_ITERATIONS = 20
 
 
 def support(d: Any, body: int, x: float, y: float) -> int:
-    """The vertex of a body that lies farthest in a direction; the puck's centre is its only one."""
+    """Return the farthest vertex of a body in a direction; the puck has one, its centre."""
     best = 0
     if body != PUCK:
-        most = vertex_projection(d, body, 0, x, y)
+        maximum = vertex_projection(d, body, 0, x, y)
         for i in range(1, int(d.table[body, COUNT])):
             value = vertex_projection(d, body, i, x, y)
-            if value > most:
-                most = value
+            if value > maximum:
+                maximum = value
                 best = i
     return best
 
@@ -153,7 +153,7 @@ def set_vertex(
     s: Any, d: Any, row: int, a: int, b: int, i: int, j: int,
     ax: float, ay: float, sin: float, cos: float, bx: float, by: float,
 ) -> None:  # fmt: skip
-    """Row of the simplex from vertex i of a, which stands at (ax, ay) unturned, and j of b."""
+    """Set a row of the simplex from vertex i of a, a static body at (ax, ay), and vertex j of b."""
     wax, way = translated_vertex(d, a, i, ax, ay)
     wbx, wby = world_vertex(d, b, j, sin, cos, bx, by)
     s.support[row, 0] = i
@@ -170,7 +170,7 @@ def read_cache(
     s: Any, d: Any, a: int, b: int,
     ax: float, ay: float, sin: float, cos: float, bx: float, by: float,
 ) -> None:  # fmt: skip
-    """The last simplex at the new poses, or the first vertices where it has become another."""
+    """Restore the last simplex at the new poses; restart it if its metric changed too much."""
     for row in range(s.simplex_size):
         i, j = s.support[row, 0], s.support[row, 1]
         set_vertex(s, d, row, a, b, i, j, ax, ay, sin, cos, bx, by)
@@ -190,13 +190,14 @@ def distance(
     s: Any, d: Any, a: int, b: int,
     ax: float, ay: float, sin: float, cos: float, bx: float, by: float,
 ) -> float:  # fmt: skip
-    """Distance between the polygons without their skins; 0 where they overlap.
+    """Return the distance between two shapes without their skins; 0 if they overlap.
 
     Args:
-        a: a static body at (ax, ay); b: a moving one at (bx, by), turned.
+        a: static body at (ax, ay).
+        b: moving body at (bx, by), rotated by (sin, cos).
     """
     read_cache(s, d, a, b, ax, ay, sin, cos, bx, by)
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ITERATIONS):
         size = s.simplex_size
         i0, j0 = s.support[0, 0], s.support[0, 1]
         i1, j1 = s.support[1, 0], s.support[1, 1]
@@ -219,9 +220,9 @@ def distance(
         ox, oy = inverse_rotate(sin, cos, dx, dy)
         j = support(d, b, ox, oy)
         set_vertex(s, d, s.simplex_size, a, b, i, j, ax, ay, sin, cos, bx, by)
-        known = i == i0 and j == j0
-        known = known or (size > 1 and i == i1 and j == j1)
-        if known or (size > 2 and i == i2 and j == j2):
+        repeated = i == i0 and j == j0
+        repeated = repeated or (size > 1 and i == i1 and j == j1)
+        if repeated or (size > 2 and i == i2 and j == j2):
             break
         s.simplex_size = s.simplex_size + 1
     s.metric = metric(s)
@@ -229,7 +230,7 @@ def distance(
 
 
 def closest_distance(s: Any) -> float:
-    """Distance of the points that the weights name."""
+    """Return the distance of the closest points, given by the weights."""
     if s.simplex_size == 3:
         return 0.0
     ax, ay = s.simplex[0, A_X], s.simplex[0, A_Y]
@@ -244,27 +245,30 @@ def closest_distance(s: Any) -> float:
 
 
 def sensor_overlaps(s: Any, d: Any, goal: int) -> bool:
-    """Whether the puck overlaps a goal, skins included."""
+    """Return whether the puck overlaps a goal, including skins."""
     s.simplex_size = 0
     x, y = s.position[PUCK, 0], s.position[PUCK, 1]
-    apart = distance(s, d, goal, PUCK, s.position[goal, 0], s.position[goal, 1], 0.0, 1.0, x, y)
+    separation = distance(
+        s, d, goal, PUCK, s.position[goal, 0], s.position[goal, 1], 0.0, 1.0, x, y
+    )
     radius = add(POLYGON_RADIUS, PUCK_RADIUS)
-    if apart > radius and apart > EPSILON:
-        return sub(apart, radius) < OVERLAP_TOLERANCE
+    if separation > radius and separation > EPSILON:
+        return sub(separation, radius) < OVERLAP_TOLERANCE
     return True
 
 
-_PUSHES, _ROOTS = 16, 50
-_POINTS, _FACE_A, _FACE_B = 0, 1, 2  # what the axis is fixed to
+_MAX_PUSHES, _MAX_ROOT_ITERATIONS = 16, 50
+_POINTS, _FACE_A, _FACE_B = 0, 1, 2  # kinds of a separating axis
 
 
 def separating_axis(
     s: Any, d: Any, a: int, b: int, turns: float, beta: float
 ) -> tuple[int, float, float, float, float]:
-    """Separating axis of the cached simplex.
+    """Return the separating axis of the cached simplex.
 
     Returns:
-        kind, axis (in the world, or in the axes of the body with the face), a point of the face.
+        Kind, axis (in world coordinates, or in those of the body with the face), and a point of
+        the face.
     """
     i0, j0 = s.support[0, 0], s.support[0, 1]
     i1, j1 = s.support[1, 0], s.support[1, 1]
@@ -302,7 +306,7 @@ def separating_axis(
 def deepest_vertices(
     s: Any, d: Any, a: int, b: int, turns: float, beta: float, kind: int, nx: float, ny: float
 ) -> tuple[int, int]:
-    """Vertices of a and b that lie deepest along the axis; 0 where the axis has a face."""
+    """Return the deepest vertices of a and b along the axis; 0 for the body with the face."""
     sin, cos, _, _ = pose_at(s, d, b, turns, beta)
     if kind == _FACE_B:
         wx, wy = rotate(sin, cos, nx, ny)
@@ -318,7 +322,7 @@ def axis_separation(
     s: Any, d: Any, a: int, b: int, turns: float, beta: float,
     kind: int, nx: float, ny: float, mx: float, my: float, i: int, j: int,
 ) -> float:  # fmt: skip
-    """How far vertices i and j, or one of them and the face, are apart along the axis."""
+    """Return the separation along the axis of vertices i and j, or of one and the face."""
     _, _, ax, ay = pose_at(s, d, a, 0.0, beta)
     sin, cos, bx, by = pose_at(s, d, b, turns, beta)
     if kind == _FACE_B:
@@ -338,13 +342,14 @@ def advance_along_axis(
     s: Any, d: Any, a: int, b: int, turns: float, begin: float, target: float,
     kind: int, nx: float, ny: float, mx: float, my: float,
 ) -> tuple[int, float]:  # fmt: skip
-    """Resolves one deepest point after another along one axis.
+    """Advance along one axis, deepest point by deepest point.
 
     Returns:
-        1: they touch at the second value; -1: they never do; 0: go on from there with a new axis.
+        State and time. State 1: they touch at that time. -1: they never touch. 0: continue from
+        that time with a new axis.
     """
     end = 1.0
-    for _ in range(_PUSHES):
+    for _ in range(_MAX_PUSHES):
         i, j = deepest_vertices(s, d, a, b, turns, end, kind, nx, ny)
         s2 = axis_separation(s, d, a, b, turns, end, kind, nx, ny, mx, my, i, j)
         if s2 > add(target, TOI_TOLERANCE):
@@ -358,8 +363,8 @@ def advance_along_axis(
             return 1, begin
         a1 = begin
         a2 = end
-        for count in range(_ROOTS):
-            if count % 2 == 1:  # secant, and bisection in turn
+        for count in range(_MAX_ROOT_ITERATIONS):
+            if count % 2 == 1:  # secant and bisection alternate
                 t = add(a1, div(mul(sub(target, s1), sub(a2, a1)), sub(s2, s1)))
             else:
                 t = mul(0.5, add(a1, a2))
@@ -377,7 +382,10 @@ def advance_along_axis(
 
 
 def time_of_impact(s: Any, d: Any, a: int, b: int) -> float:
-    """Share of the rest of both ways at which a static body a and b touch; -1 where they do not."""
+    """Return the time of impact of a static body and b, as a fraction of the remaining sweeps.
+
+    -1 if they do not touch.
+    """
     turns = 0.0
     radius = PUCK_RADIUS
     if b != PUCK:
@@ -386,13 +394,13 @@ def time_of_impact(s: Any, d: Any, a: int, b: int) -> float:
     target = max(LINEAR_SLOP, sub(add(POLYGON_RADIUS, radius), mul(3.0, LINEAR_SLOP)))
     begin = 0.0
     s.simplex_size = 0
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ITERATIONS):
         _, _, ax, ay = pose_at(s, d, a, 0.0, begin)
         sin, cos, bx, by = pose_at(s, d, b, turns, begin)
-        apart = distance(s, d, a, b, ax, ay, sin, cos, bx, by)
-        if apart <= 0.0:
+        separation = distance(s, d, a, b, ax, ay, sin, cos, bx, by)
+        if separation <= 0.0:
             return -1.0
-        if apart < add(target, TOI_TOLERANCE):
+        if separation < add(target, TOI_TOLERANCE):
             return begin
         kind, nx, ny, mx, my = separating_axis(s, d, a, b, turns, begin)
         state, begin = advance_along_axis(s, d, a, b, turns, begin, target, kind, nx, ny, mx, my)

@@ -1,7 +1,7 @@
-"""Pairs of float32 numbers, and a body on its way through a step: its pose, stops, where it can be.
+"""Vector arithmetic in float32, and the motion of a body within a step: sweep, pose, swept bounds.
 
-Arithmetic is rounded after every operation. The bounds of a body's way are float64 and wider than
-the body by a margin that no rounding reaches, so that leaving out what they exclude changes no bit.
+Every operation is rounded to float32. Swept bounds are float64 with a margin above any rounding
+error, so tests that they skip never change a result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def length(x: float, y: float) -> float:
 
 
 def normalized(x: float, y: float) -> tuple[float, float]:
-    """The vector of length 1; one that is shorter than EPSILON stays as it is."""
+    """Return the unit vector; a vector shorter than EPSILON is returned unchanged."""
     size = length(x, y)
     if size < EPSILON:
         return x, y
@@ -50,35 +50,35 @@ def normalized(x: float, y: float) -> tuple[float, float]:
 
 
 def rotate(sin: float, cos: float, x: float, y: float) -> tuple[float, float]:
-    """From a body's axes to the world's."""
+    """Rotate a vector from body to world coordinates."""
     return sub(mul(cos, x), mul(sin, y)), add(mul(sin, x), mul(cos, y))
 
 
 def inverse_rotate(sin: float, cos: float, x: float, y: float) -> tuple[float, float]:
-    """From the world's axes to a body's."""
+    """Rotate a vector from world to body coordinates."""
     return add(mul(cos, x), mul(sin, y)), add(mul(-sin, x), mul(cos, y))
 
 
 def local_vertex(d: Any, body: int, i: int) -> tuple[float, float]:
-    """In the body's axes."""
+    """Return vertex i in body coordinates."""
     return single(d.table[body, VERTEX + 2 * i]), single(d.table[body, VERTEX + 2 * i + 1])
 
 
 def edge_normal(d: Any, body: int, i: int) -> tuple[float, float]:
-    """Normal of the edge that begins at corner i, in the body's axes."""
+    """Return the normal of the edge that begins at vertex i, in body coordinates."""
     return single(d.table[body, EDGE_NORMAL + 2 * i]), single(
         d.table[body, EDGE_NORMAL + 2 * i + 1]
     )
 
 
 def vertex_projection(d: Any, body: int, i: int, x: float, y: float) -> float:
-    """How far corner i lies in a direction of the body's axes."""
+    """Return the dot product of vertex i and a direction in body coordinates."""
     px, py = local_vertex(d, body, i)
     return dot(px, py, x, y)
 
 
 def normal_projection(d: Any, body: int, i: int, x: float, y: float) -> float:
-    """How much the normal of edge i points in a direction of the body's axes."""
+    """Return the dot product of the normal of edge i and a direction in body coordinates."""
     nx, ny = edge_normal(d, body, i)
     return dot(nx, ny, x, y)
 
@@ -86,14 +86,14 @@ def normal_projection(d: Any, body: int, i: int, x: float, y: float) -> float:
 def world_vertex(
     d: Any, body: int, i: int, sin: float, cos: float, x: float, y: float
 ) -> tuple[float, float]:
-    """Corner i in the world, of a body that stands turned at (x, y)."""
+    """Return vertex i in world coordinates, for a rotated body at (x, y)."""
     px, py = local_vertex(d, body, i)
     px, py = rotate(sin, cos, px, py)
     return add(px, x), add(py, y)
 
 
 def translated_vertex(d: Any, body: int, i: int, x: float, y: float) -> tuple[float, float]:
-    """Corner i in the world, of a static body, which is not turned, at (x, y)."""
+    """Return vertex i in world coordinates, for a static body at (x, y) without rotation."""
     px, py = local_vertex(d, body, i)
     return add(px, x), add(py, y)
 
@@ -103,7 +103,7 @@ def blend(beta: float, before: float, after: float) -> float:
 
 
 def set_pose(s: Any, d: Any, body: int) -> None:
-    """Place, sine and cosine from centre of mass and angle; nothing depends on the puck's angle."""
+    """Set position, sine and cosine from centre of mass and angle; the puck's angle is ignored."""
     x, y = single(s.center[body, 0]), single(s.center[body, 1])
     if body < PUCK:
         sin = sine(s.angle[body])
@@ -118,7 +118,7 @@ def set_pose(s: Any, d: Any, body: int) -> None:
 
 
 def advance_sweep(s: Any, body: int, alpha: float) -> None:
-    """Moves the sweep's begin to a share of the step."""
+    """Move the start of the sweep to the fraction `alpha` of the step."""
     beta = div(sub(alpha, s.alpha[body]), sub(1.0, s.alpha[body]))
     s.center0[body, 0] = blend(beta, s.center0[body, 0], s.center[body, 0])
     s.center0[body, 1] = blend(beta, s.center0[body, 1], s.center[body, 1])
@@ -127,7 +127,7 @@ def advance_sweep(s: Any, body: int, alpha: float) -> None:
 
 
 def advance_body(s: Any, d: Any, body: int, alpha: float) -> None:
-    """Puts the body where it is at that share of the step."""
+    """Move the body to its pose at the fraction `alpha` of the step."""
     advance_sweep(s, body, alpha)
     s.center[body, 0] = s.center0[body, 0]
     s.center[body, 1] = s.center0[body, 1]
@@ -136,41 +136,41 @@ def advance_body(s: Any, d: Any, body: int, alpha: float) -> None:
 
 
 def reset_sweep(s: Any, body: int) -> None:
-    """Begins the sweep where the body's centre is."""
+    """Start the sweep at the body's current centre."""
     s.center0[body, 0] = s.center[body, 0]
     s.center0[body, 1] = s.center[body, 1]
 
 
 def save_sweep(s: Any, body: int) -> tuple[float, float, float, float, float, float, float]:
-    """Both ends of the body's sweep and the share at which it begins, for `restore_sweep`."""
+    """Return both ends of the body's sweep and its `alpha`, for `restore_sweep`."""
     x, y, x0, y0 = s.center[body, 0], s.center[body, 1], s.center0[body, 0], s.center0[body, 1]
     return x, y, x0, y0, s.angle[body], s.angle0[body], s.alpha[body]
 
 
-def restore_sweep(s: Any, d: Any, body: int, way: tuple[float, ...]) -> None:
-    """Puts the body back on the way that it was on."""
-    s.center[body, 0] = way[0]
-    s.center[body, 1] = way[1]
-    s.center0[body, 0] = way[2]
-    s.center0[body, 1] = way[3]
-    s.angle[body] = way[4]
-    s.angle0[body] = way[5]
-    s.alpha[body] = way[6]
+def restore_sweep(s: Any, d: Any, body: int, sweep: tuple[float, ...]) -> None:
+    """Restore the sweep of `save_sweep`."""
+    s.center[body, 0] = sweep[0]
+    s.center[body, 1] = sweep[1]
+    s.center0[body, 0] = sweep[2]
+    s.center0[body, 1] = sweep[3]
+    s.angle[body] = sweep[4]
+    s.angle0[body] = sweep[5]
+    s.alpha[body] = sweep[6]
     set_pose(s, d, body)
 
 
 def whole_turns(angle: float) -> float:
-    """The multiple of 2 pi that lies below an angle."""
+    """Return the largest multiple of 2 pi that is not above an angle."""
     return mul(TWO_PI, math.floor(div(angle, TWO_PI)))
 
 
 def pose_at(
     s: Any, d: Any, body: int, turns: float, beta: float
 ) -> tuple[float, float, float, float]:
-    """Sine, cosine, x and y of the body's axes at a share of the rest of its way.
+    """Return sine, cosine, x and y of the body at the fraction `beta` of its remaining sweep.
 
     Args:
-        turns: taken off the angles first.
+        turns: angle that is subtracted first.
     """
     x = blend(beta, s.center0[body, 0], s.center[body, 0])
     y = blend(beta, s.center0[body, 1], s.center[body, 1])
@@ -183,40 +183,41 @@ def pose_at(
     return sin, cos, sub(x, mx), sub(y, my)
 
 
-def integrate_position(s: Any, body: int, h: float) -> None:
-    """Moves centre and angle by velocity and spin, which are cut where a step would be too far."""
+def integrate_position(s: Any, body: int, dt: float) -> None:
+    """Integrate centre and angle; velocities are limited to the maximum motion per step."""
     vx, vy, w = (
         single(s.linear_velocity[body, 0]),
         single(s.linear_velocity[body, 1]),
         single(s.angular_velocity[body]),
     )
-    tx, ty = mul(h, vx), mul(h, vy)
+    tx, ty = mul(dt, vx), mul(dt, vy)
     square = add(mul(tx, tx), mul(ty, ty))
     if square > MAX_TRANSLATION_SQUARED:
         ratio = div(MAX_TRANSLATION, single(math.sqrt(square)))
         vx = mul(vx, ratio)
         vy = mul(vy, ratio)
-    rotation = mul(h, w)
+    rotation = mul(dt, w)
     if mul(rotation, rotation) > MAX_ROTATION_SQUARED:
         w = mul(w, div(MAX_ROTATION, abs(rotation)))
-    s.center[body, 0] = add(s.center[body, 0], mul(h, vx))
-    s.center[body, 1] = add(s.center[body, 1], mul(h, vy))
+    s.center[body, 0] = add(s.center[body, 0], mul(dt, vx))
+    s.center[body, 1] = add(s.center[body, 1], mul(dt, vy))
     if body < PUCK:
-        s.angle[body] = add(s.angle[body], mul(h, w))
+        s.angle[body] = add(s.angle[body], mul(dt, w))
     s.linear_velocity[body, 0] = vx
     s.linear_velocity[body, 1] = vy
     s.angular_velocity[body] = w
 
 
 _MARGIN = 1e-4
-_NEAR = 0.015  # m between skins, from which on nothing touches, neither now nor within a step
-_ROUND = 0.46  # m, a racket's farthest corner from its centre of mass
-_SMALL = 0.5  # rad, turned within a step, for which a series of few terms will do
+_NEAR = 0.015  # m between skins, above which two bodies cannot touch within a step
+_ROUND = 0.46  # m, distance of a racket's farthest vertex from its centre of mass
+_SMALL = 0.5  # rad per step, up to which a short series is exact enough
 
 
 def racket_extent(u: float, w: float) -> float:
-    """How far a racket reaches from its centre of mass in a direction with the parts u forwards and
-    w sideways, w >= 0: the farthest of its corners, which lie in pairs on both sides.
+    """Return the extent of a racket from its centre of mass along (u, w), w >= 0.
+
+    u points forwards, w sideways; the racket is symmetric.
     """
     return max(
         0.2225 * u + 0.4001 * w,
@@ -227,21 +228,21 @@ def racket_extent(u: float, w: float) -> float:
 
 
 def swept_aabb(s: Any, body: int) -> tuple[float, float, float, float]:
-    """Left, bottom, right, top of a moving body on its way from the sweep's begin to its place."""
+    """Return left, bottom, right and top of the region that a body covers during its sweep."""
     x, y, x0, y0 = s.center[body, 0], s.center[body, 1], s.center0[body, 0], s.center0[body, 1]
     r = PUCK_RADIUS + _MARGIN
     if body == PUCK:
         return min(x, x0) - r, min(y, y0) - r, max(x, x0) + r, max(y, y0) + r
-    turned = s.angle[body] - s.angle0[body]
-    if abs(turned) > _SMALL:
+    rotation = s.angle[body] - s.angle0[body]
+    if abs(rotation) > _SMALL:
         r = _ROUND + POLYGON_RADIUS
         return min(x, x0) - r, min(y, y0) - r, max(x, x0) + r, max(y, y0) + r
-    sign = 1.0 - 2.0 * body  # player 1's racket looks the other way
+    sign = 1.0 - 2.0 * body  # player 1's racket faces the other way
     sin, cos = sign * s.sin[body], sign * s.cos[body]
-    # Corners bulge by less than r a^2 / 8 between both ends of the turn.
-    square = turned * turned
+    # Between both ends of the rotation a vertex leaves the hull by less than r a^2 / 8.
+    square = rotation * rotation
     r = POLYGON_RADIUS + _MARGIN + _ROUND * square
-    small = turned - turned * square / 6.0
+    small = rotation - rotation * square / 6.0
     large = 1.0 - 0.5 * square
     sin0, cos0 = sin * large - cos * small, cos * large + sin * small
     up, up0, across, across0 = abs(cos), abs(cos0), abs(sin), abs(sin0)
@@ -252,18 +253,18 @@ def swept_aabb(s: Any, body: int) -> tuple[float, float, float, float]:
     return left, bottom, right, top
 
 
-def is_far(s: Any, d: Any, still: int, body: int) -> bool:
-    """Whether a moving body stays away from a static one during the whole step."""
+def is_far(s: Any, d: Any, static: int, body: int) -> bool:
+    """Return whether a moving body stays away from a static one during the whole step."""
     left, bottom, right, top = swept_aabb(s, body)
-    # The table's boxes are widened by EXTENSION.
+    # The boxes in the table include AABB_EXTENSION.
     near = _NEAR - AABB_EXTENSION
-    if left - d.table[still, BOX + 2] > near or d.table[still, BOX] - right > near:
+    if left - d.table[static, BOX + 2] > near or d.table[static, BOX] - right > near:
         return True
-    return bottom - d.table[still, BOX + 3] > near or d.table[still, BOX + 1] - top > near
+    return bottom - d.table[static, BOX + 3] > near or d.table[static, BOX + 1] - top > near
 
 
 def fat_aabb_contains(s: Any, body: int) -> bool:
-    """Whether the widened box holds the body on its whole way."""
+    """Return whether the fat AABB contains the body during its whole sweep."""
     left, bottom, right, top = swept_aabb(s, body)
     inside = s.fat_aabb[body, 0] <= left and s.fat_aabb[body, 1] <= bottom
     return inside and right <= s.fat_aabb[body, 2] and top <= s.fat_aabb[body, 3]

@@ -1,7 +1,7 @@
-"""The contact solver: velocity constraints of an island, sweeps over them, pushing bodies apart.
+"""Contact solver: velocity constraints of an island, and position correction.
 
-Arms, masses, bounce and warm start are prepared; a sweep solves friction first, then the normal
-impulses; the position solver pushes overlapping bodies apart, a share of the overlap at a time.
+An iteration solves friction first, then the normal impulses. The position solver pushes overlapping
+bodies apart by a fraction of the overlap.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from slipstream.games.hockey.physics.contacts import world_point
 from slipstream.games.hockey.physics.motion import cross, dot, rotate, set_pose
 from slipstream.jit.float32 import add, div, mul, single, sub
 
-# Columns of STATE.constraint: of the contact, then of its first and of its second point.
+# Columns of STATE.constraint: of the contact, of its first point, of its second point.
 NORMAL_X, NORMAL_Y, FRICTION, RESTITUTION = 0, 1, 2, 3
 K_11, K_12, K_22, DETERMINANT = 4, 5, 6, 7
-POINT, POINT_NUMBERS = 8, 9
-ARM_AX, ARM_AY, ARM_BX, ARM_BY, NORMAL_MASS, TANGENT_MASS, BIAS, ALONG, ACROSS = range(9)
-CONSTRAINT = POINT + 2 * POINT_NUMBERS
+POINT, POINT_COLUMNS = 8, 9
+ARM_AX, ARM_AY, ARM_BX, ARM_BY = 0, 1, 2, 3
+NORMAL_MASS, TANGENT_MASS, BIAS, NORMAL_IMPULSE, TANGENT_IMPULSE = 4, 5, 6, 7, 8
+CONSTRAINT = POINT + 2 * POINT_COLUMNS
 
 
 def inverse_masses(d: Any, a: int, b: int) -> tuple[float, float, float, float]:
-    """Inverse masses and inverse moments of inertia of both bodies, 0 for a static one."""
+    """Return inverse masses and inverse moments of inertia of both bodies; 0 if static."""
     ma = 0.0
     ia = 0.0
     if a < MOVING:
@@ -51,23 +52,23 @@ def skin_radius(d: Any, body: int) -> float:
 
 
 def inverse_effective(ma: float, ia: float, mb: float, ib: float, ra: float, rb: float) -> float:
-    """1 / mass that an impulse at two arms acts on."""
+    """Return the inverse effective mass for an impulse with lever arms `ra` and `rb`."""
     return add(add(add(ma, mb), mul(mul(ia, ra), ra)), mul(mul(ib, rb), rb))
 
 
 def contact_point(
     s: Any, k: int, a: int, b: int, j: int, nx: float, ny: float, ra: float, rb: float
 ) -> tuple[float, float]:
-    """Midway between both skins, in the world.
+    """Return the world point midway between both surfaces.
 
     Args:
-        nx, ny: the face's normal in the world, out of its body.
-        ra, rb: skin of the face's body, and of the other one.
+        nx, ny: outward normal of the reference face, in world coordinates.
+        ra, rb: skin radius of the reference body and of the incident body.
     """
-    one = b if s.flipped[k] else a
-    two = a if s.flipped[k] else b
-    planex, planey = world_point(s, one, s.face[k, 2], s.face[k, 3])
-    x, y = world_point(s, two, s.local_point[k, j, 0], s.local_point[k, j, 1])
+    reference = b if s.flipped[k] else a
+    incident = a if s.flipped[k] else b
+    planex, planey = world_point(s, reference, s.face[k, 2], s.face[k, 3])
+    x, y = world_point(s, incident, s.local_point[k, j, 0], s.local_point[k, j, 1])
     depth = sub(ra, dot(sub(x, planex), sub(y, planey), nx, ny))
     facex, facey = add(x, mul(depth, nx)), add(y, mul(depth, ny))
     skinx, skiny = sub(x, mul(rb, nx)), sub(y, mul(rb, ny))
@@ -75,24 +76,24 @@ def contact_point(
 
 
 def init_constraint(s: Any, d: Any, i: int, warm: bool) -> None:
-    """Fills constraint i from the pair's points and the bodies' poses and velocities."""
+    """Initialize constraint i from the pair's points and the bodies' poses and velocities."""
     k = s.island[i]
     a, b = body_a(k), body_b(k)
-    one = b if s.flipped[k] else a
-    nx, ny = rotate(single(s.sin[one]), single(s.cos[one]), s.face[k, 0], s.face[k, 1])
+    reference = b if s.flipped[k] else a
+    nx, ny = rotate(single(s.sin[reference]), single(s.cos[reference]), s.face[k, 0], s.face[k, 1])
     ra, rb = skin_radius(d, a), skin_radius(d, b)
     if s.flipped[k]:
         ra = rb
         rb = POLYGON_RADIUS
-    for j in range(s.points[k]):
+    for j in range(s.point_count[k]):
         x, y = contact_point(s, k, a, b, j, nx, ny, ra, rb)
-        at = POINT + POINT_NUMBERS * j
-        s.constraint[i, at + ARM_AX] = sub(x, s.center[a, 0])
-        s.constraint[i, at + ARM_AY] = sub(y, s.center[a, 1])
-        s.constraint[i, at + ARM_BX] = sub(x, s.center[b, 0])
-        s.constraint[i, at + ARM_BY] = sub(y, s.center[b, 1])
-        s.constraint[i, at + ALONG] = s.impulse[k, j, 0] if warm else 0.0
-        s.constraint[i, at + ACROSS] = s.impulse[k, j, 1] if warm else 0.0
+        offset = POINT + POINT_COLUMNS * j
+        s.constraint[i, offset + ARM_AX] = sub(x, s.center[a, 0])
+        s.constraint[i, offset + ARM_AY] = sub(y, s.center[a, 1])
+        s.constraint[i, offset + ARM_BX] = sub(x, s.center[b, 0])
+        s.constraint[i, offset + ARM_BY] = sub(y, s.center[b, 1])
+        s.constraint[i, offset + NORMAL_IMPULSE] = s.impulse[k, j, 0] if warm else 0.0
+        s.constraint[i, offset + TANGENT_IMPULSE] = s.impulse[k, j, 1] if warm else 0.0
     if s.flipped[k]:
         nx = -nx
         ny = -ny
@@ -100,15 +101,15 @@ def init_constraint(s: Any, d: Any, i: int, warm: bool) -> None:
     s.constraint[i, NORMAL_Y] = ny
     s.constraint[i, FRICTION] = friction(a, b)
     s.constraint[i, RESTITUTION] = restitution(b)
-    s.solved[i] = s.points[k]
-    for j in range(s.points[k]):
-        init_constraint_point(s, d, i, POINT + POINT_NUMBERS * j, a, b)
-    if s.points[k] == 2:
+    s.velocity_point_count[i] = s.point_count[k]
+    for j in range(s.point_count[k]):
+        init_constraint_point(s, d, i, POINT + POINT_COLUMNS * j, a, b)
+    if s.point_count[k] == 2:
         init_block(s, d, i, a, b)
 
 
 def init_constraint_point(s: Any, d: Any, i: int, at: int, a: int, b: int) -> None:
-    """Effective masses of a point, and the speed that it shall leave with."""
+    """Initialize effective masses and restitution velocity of a point."""
     ma, ia, mb, ib = inverse_masses(d, a, b)
     nx, ny = single(s.constraint[i, NORMAL_X]), single(s.constraint[i, NORMAL_Y])
     ax, ay = single(s.constraint[i, at + ARM_AX]), single(s.constraint[i, at + ARM_AY])
@@ -126,7 +127,7 @@ def init_constraint_point(s: Any, d: Any, i: int, at: int, a: int, b: int) -> No
 
 
 def point_velocity(s: Any, i: int, at: int, a: int, b: int) -> tuple[float, float]:
-    """Velocity of b at a point less that of a."""
+    """Return the relative velocity of b at a point."""
     ax, ay = single(s.constraint[i, at + ARM_AX]), single(s.constraint[i, at + ARM_AY])
     bx, by = single(s.constraint[i, at + ARM_BX]), single(s.constraint[i, at + ARM_BY])
     wa, wb = single(s.angular_velocity[a]), single(s.angular_velocity[b])
@@ -138,10 +139,10 @@ def point_velocity(s: Any, i: int, at: int, a: int, b: int) -> tuple[float, floa
 
 
 def init_block(s: Any, d: Any, i: int, a: int, b: int) -> None:
-    """The matrix of two points that are solved at once; nearly equal points become one."""
+    """Initialize the block solver of two points; nearly redundant points become one."""
     ma, ia, mb, ib = inverse_masses(d, a, b)
     nx, ny = s.constraint[i, NORMAL_X], s.constraint[i, NORMAL_Y]
-    p, q = POINT, POINT + POINT_NUMBERS
+    p, q = POINT, POINT + POINT_COLUMNS
     r1a = cross(s.constraint[i, p + ARM_AX], s.constraint[i, p + ARM_AY], nx, ny)
     r1b = cross(s.constraint[i, p + ARM_BX], s.constraint[i, p + ARM_BY], nx, ny)
     r2a = cross(s.constraint[i, q + ARM_AX], s.constraint[i, q + ARM_AY], nx, ny)
@@ -151,7 +152,7 @@ def init_block(s: Any, d: Any, i: int, a: int, b: int) -> None:
     k12 = add(add(add(ma, mb), mul(mul(ia, r1a), r2a)), mul(mul(ib, r1b), r2b))
     determinant = sub(mul(k11, k22), mul(k12, k12))
     if mul(k11, k11) >= mul(MAX_CONDITION_NUMBER, determinant):
-        s.solved[i] = 1
+        s.velocity_point_count[i] = 1
         return
     s.constraint[i, K_11] = k11
     s.constraint[i, K_12] = k12
@@ -160,7 +161,7 @@ def init_block(s: Any, d: Any, i: int, a: int, b: int) -> None:
 
 
 def apply_impulse(s: Any, d: Any, i: int, at: int, a: int, b: int, px: float, py: float) -> None:
-    """Lets an impulse act at a point: on b, and its opposite on a."""
+    """Apply an impulse at a point to b, and its opposite to a."""
     ma, ia, mb, ib = inverse_masses(d, a, b)
     arm = cross(s.constraint[i, at + ARM_AX], s.constraint[i, at + ARM_AY], px, py)
     s.linear_velocity[a, 0] = sub(s.linear_velocity[a, 0], mul(ma, px))
@@ -173,54 +174,60 @@ def apply_impulse(s: Any, d: Any, i: int, at: int, a: int, b: int, px: float, py
 
 
 def warm_start(s: Any, d: Any, i: int) -> None:
-    """Begins with the impulses that the last step ended with."""
+    """Apply the impulses of the last step."""
     k = s.island[i]
     nx, ny = s.constraint[i, NORMAL_X], s.constraint[i, NORMAL_Y]
-    for j in range(s.solved[i]):
-        at = POINT + POINT_NUMBERS * j
-        along, across = s.constraint[i, at + ALONG], s.constraint[i, at + ACROSS]
-        px = add(mul(along, nx), mul(across, ny))
-        py = add(mul(along, ny), mul(across, -nx))
-        apply_impulse(s, d, i, at, body_a(k), body_b(k), px, py)
+    for j in range(s.velocity_point_count[i]):
+        offset = POINT + POINT_COLUMNS * j
+        normal_impulse, tangent_impulse = (
+            s.constraint[i, offset + NORMAL_IMPULSE],
+            s.constraint[i, offset + TANGENT_IMPULSE],
+        )
+        px = add(mul(normal_impulse, nx), mul(tangent_impulse, ny))
+        py = add(mul(normal_impulse, ny), mul(tangent_impulse, -nx))
+        apply_impulse(s, d, i, offset, body_a(k), body_b(k), px, py)
 
 
 def solve_contact(s: Any, d: Any, i: int) -> bool:
-    """Solves contact i once; False where nothing changed."""
+    """Solve contact i once; return whether an impulse changed."""
     k = s.island[i]
     a, b = body_a(k), body_b(k)
     nx, ny = single(s.constraint[i, NORMAL_X]), single(s.constraint[i, NORMAL_Y])
     changed = False
-    for j in range(s.solved[i]):
-        at = POINT + POINT_NUMBERS * j
-        vx, vy = point_velocity(s, i, at, a, b)
-        step = mul(s.constraint[i, at + TANGENT_MASS], -dot(vx, vy, ny, -nx))
-        most = mul(s.constraint[i, FRICTION], s.constraint[i, at + ALONG])
-        old = single(s.constraint[i, at + ACROSS])
-        new = max(-most, min(add(old, step), most))
+    for j in range(s.velocity_point_count[i]):
+        offset = POINT + POINT_COLUMNS * j
+        vx, vy = point_velocity(s, i, offset, a, b)
+        change = mul(s.constraint[i, offset + TANGENT_MASS], -dot(vx, vy, ny, -nx))
+        limit = mul(s.constraint[i, FRICTION], s.constraint[i, offset + NORMAL_IMPULSE])
+        old = single(s.constraint[i, offset + TANGENT_IMPULSE])
+        new = max(-limit, min(add(old, change), limit))
         if new != old:
             changed = True
-            step = sub(new, old)
-            s.constraint[i, at + ACROSS] = new
-            apply_impulse(s, d, i, at, a, b, mul(step, ny), mul(step, -nx))
-    if s.solved[i] == 2:
+            change = sub(new, old)
+            s.constraint[i, offset + TANGENT_IMPULSE] = new
+            apply_impulse(s, d, i, offset, a, b, mul(change, ny), mul(change, -nx))
+    if s.velocity_point_count[i] == 2:
         return solve_block(s, d, i, a, b) or changed
     vx, vy = point_velocity(s, i, POINT, a, b)
     speed = sub(dot(vx, vy, nx, ny), s.constraint[i, POINT + BIAS])
-    old = single(s.constraint[i, POINT + ALONG])
+    old = single(s.constraint[i, POINT + NORMAL_IMPULSE])
     new = max(add(old, mul(-s.constraint[i, POINT + NORMAL_MASS], speed)), 0.0)
     if new != old:
         changed = True
-        step = sub(new, old)
-        s.constraint[i, POINT + ALONG] = new
-        apply_impulse(s, d, i, POINT, a, b, mul(step, nx), mul(step, ny))
+        change = sub(new, old)
+        s.constraint[i, POINT + NORMAL_IMPULSE] = new
+        apply_impulse(s, d, i, POINT, a, b, mul(change, nx), mul(change, ny))
     return changed
 
 
 def solve_block(s: Any, d: Any, i: int, a: int, b: int) -> bool:
-    """Both points' normal impulses at once: the first of four cases that holds."""
+    """Solve the normal impulses of both points together: the first valid of four cases."""
     nx, ny = single(s.constraint[i, NORMAL_X]), single(s.constraint[i, NORMAL_Y])
-    p, q = POINT, POINT + POINT_NUMBERS
-    old1, old2 = single(s.constraint[i, p + ALONG]), single(s.constraint[i, q + ALONG])
+    p, q = POINT, POINT + POINT_COLUMNS
+    old1, old2 = (
+        single(s.constraint[i, p + NORMAL_IMPULSE]),
+        single(s.constraint[i, q + NORMAL_IMPULSE]),
+    )
     k11, k12 = single(s.constraint[i, K_11]), single(s.constraint[i, K_12])
     k22, scale = single(s.constraint[i, K_22]), single(s.constraint[i, DETERMINANT])
     vx, vy = point_velocity(s, i, p, a, b)
@@ -241,10 +248,10 @@ def solve_block(s: Any, d: Any, i: int, a: int, b: int) -> bool:
             if not (x2 >= 0.0 and add(mul(k12, x2), b1) >= 0.0):
                 x2 = 0.0
                 if not (b1 >= 0.0 and b2 >= 0.0):
-                    return False  # none holds: this sweep leaves them as they are
+                    return False  # no case is valid
     d1, d2 = sub(x1, old1), sub(x2, old2)
-    s.constraint[i, p + ALONG] = x1
-    s.constraint[i, q + ALONG] = x2
+    s.constraint[i, p + NORMAL_IMPULSE] = x1
+    s.constraint[i, q + NORMAL_IMPULSE] = x2
     if d1 == 0.0 and d2 == 0.0:
         return False
     apply_block_impulse(s, d, i, a, b, d1, d2)
@@ -252,10 +259,10 @@ def solve_block(s: Any, d: Any, i: int, a: int, b: int) -> bool:
 
 
 def apply_block_impulse(s: Any, d: Any, i: int, a: int, b: int, d1: float, d2: float) -> None:
-    """Lets impulses along the normal act at both points."""
+    """Apply normal impulses at both points."""
     ma, ia, mb, ib = inverse_masses(d, a, b)
     nx, ny = single(s.constraint[i, NORMAL_X]), single(s.constraint[i, NORMAL_Y])
-    p, q = POINT, POINT + POINT_NUMBERS
+    p, q = POINT, POINT + POINT_COLUMNS
     p1x, p1y, p2x, p2y = mul(d1, nx), mul(d1, ny), mul(d2, nx), mul(d2, ny)
     arm = add(
         cross(s.constraint[i, p + ARM_AX], s.constraint[i, p + ARM_AY], p1x, p1y),
@@ -274,28 +281,28 @@ def apply_block_impulse(s: Any, d: Any, i: int, a: int, b: int, d1: float, d2: f
 
 
 def single_constraint_value(s: Any, column: int) -> float:
-    """Of the only constraint."""
+    """Return a column of the first constraint."""
     return single(s.constraint[0, column])
 
 
-def solve_single_contact(s: Any, d: Any, rounds: int) -> None:
-    """All sweeps of an island of one contact with one point, which most are.
+def solve_single_contact(s: Any, d: Any, iterations: int) -> None:
+    """Run all iterations of an island of one contact with one point, the most frequent case.
 
-    Same operations in the same order as `solve_contact`, on local variables, until nothing changes.
+    The operations and their order are those of `solve_contact`, on local variables.
     """
     a, b = body_a(s.island[0]), body_b(s.island[0])
     ma, ia, mb, ib = inverse_masses(d, a, b)
     nx, ny = single_constraint_value(s, NORMAL_X), single_constraint_value(s, NORMAL_Y)
     ax, ay = single_constraint_value(s, POINT + ARM_AX), single_constraint_value(s, POINT + ARM_AY)
     bx, by = single_constraint_value(s, POINT + ARM_BX), single_constraint_value(s, POINT + ARM_BY)
-    rub, bias = single_constraint_value(s, FRICTION), single_constraint_value(s, POINT + BIAS)
-    mass, mass_across = (
+    friction, bias = single_constraint_value(s, FRICTION), single_constraint_value(s, POINT + BIAS)
+    normal_mass, tangent_mass = (
         single_constraint_value(s, POINT + NORMAL_MASS),
         single_constraint_value(s, POINT + TANGENT_MASS),
     )
-    along, across = (
-        single_constraint_value(s, POINT + ALONG),
-        single_constraint_value(s, POINT + ACROSS),
+    normal_impulse, tangent_impulse = (
+        single_constraint_value(s, POINT + NORMAL_IMPULSE),
+        single_constraint_value(s, POINT + TANGENT_IMPULSE),
     )
     vax, vay, wa = (
         single(s.linear_velocity[a, 0]),
@@ -307,45 +314,68 @@ def solve_single_contact(s: Any, d: Any, rounds: int) -> None:
         single(s.linear_velocity[b, 1]),
         single(s.angular_velocity[b]),
     )
-    # Rounding may lead the sweeps round a circle. Where a marked state comes back, only what is
-    # left after whole circles need be done (Brent 1980).
-    left, since, until = rounds, 0, 1
-    m_along, m_across, m_vax, m_vay, m_wa = along, across, vax, vay, wa
-    m_vbx, m_vby, m_wb = vbx, vby, wb
-    while left > 0:
-        left -= 1
-        before, before_across = along, across
+    # Rounding may make the iterations cycle. If a saved state returns, only the remainder after
+    # whole cycles is computed (Brent 1980).
+    remaining, steps, period = iterations, 0, 1
+    saved_normal_impulse, saved_tangent_impulse, saved_vax, saved_vay, saved_wa = (
+        normal_impulse,
+        tangent_impulse,
+        vax,
+        vay,
+        wa,
+    )
+    saved_vbx, saved_vby, saved_wb = vbx, vby, wb
+    while remaining > 0:
+        remaining -= 1
+        last_normal_impulse, last_tangent_impulse = normal_impulse, tangent_impulse
         for axis in range(2):  # friction, then the normal
             x = sub(sub(add(vbx, mul(-wb, by)), vax), mul(-wa, ay))
             y = sub(sub(add(vby, mul(wb, bx)), vay), mul(wa, ax))
             if axis == 0:
-                most = mul(rub, along)
-                new = add(across, mul(mass_across, -dot(x, y, ny, -nx)))
-                new = max(-most, min(new, most))
-                px, py = mul(sub(new, across), ny), mul(sub(new, across), -nx)
-                across = new
+                limit = mul(friction, normal_impulse)
+                new = add(tangent_impulse, mul(tangent_mass, -dot(x, y, ny, -nx)))
+                new = max(-limit, min(new, limit))
+                px, py = mul(sub(new, tangent_impulse), ny), mul(sub(new, tangent_impulse), -nx)
+                tangent_impulse = new
             else:
-                new = max(add(along, mul(-mass, sub(dot(x, y, nx, ny), bias))), 0.0)
-                px, py = mul(sub(new, along), nx), mul(sub(new, along), ny)
-                along = new
+                new = max(add(normal_impulse, mul(-normal_mass, sub(dot(x, y, nx, ny), bias))), 0.0)
+                px, py = mul(sub(new, normal_impulse), nx), mul(sub(new, normal_impulse), ny)
+                normal_impulse = new
             vax = sub(vax, mul(ma, px))
             vay = sub(vay, mul(ma, py))
             wa = sub(wa, mul(ia, cross(ax, ay, px, py)))
             vbx = add(vbx, mul(mb, px))
             vby = add(vby, mul(mb, py))
             wb = add(wb, mul(ib, cross(bx, by, px, py)))
-        if along == before and across == before_across:
+        if normal_impulse == last_normal_impulse and tangent_impulse == last_tangent_impulse:
             break
-        since += 1
-        known = along == m_along and across == m_across and wa == m_wa and wb == m_wb
-        if known and vax == m_vax and vay == m_vay and vbx == m_vbx and vby == m_vby:
-            left = left % since
-        elif since == until:
-            since, until = 0, 2 * until
-            m_along, m_across, m_vax, m_vay, m_wa = along, across, vax, vay, wa
-            m_vbx, m_vby, m_wb = vbx, vby, wb
-    s.constraint[0, POINT + ALONG] = along
-    s.constraint[0, POINT + ACROSS] = across
+        steps += 1
+        repeated = (
+            normal_impulse == saved_normal_impulse
+            and tangent_impulse == saved_tangent_impulse
+            and wa == saved_wa
+            and wb == saved_wb
+        )
+        if (
+            repeated
+            and vax == saved_vax
+            and vay == saved_vay
+            and vbx == saved_vbx
+            and vby == saved_vby
+        ):
+            remaining = remaining % steps
+        elif steps == period:
+            steps, period = 0, 2 * period
+            saved_normal_impulse, saved_tangent_impulse, saved_vax, saved_vay, saved_wa = (
+                normal_impulse,
+                tangent_impulse,
+                vax,
+                vay,
+                wa,
+            )
+            saved_vbx, saved_vby, saved_wb = vbx, vby, wb
+    s.constraint[0, POINT + NORMAL_IMPULSE] = normal_impulse
+    s.constraint[0, POINT + TANGENT_IMPULSE] = tangent_impulse
     s.linear_velocity[a, 0] = vax
     s.linear_velocity[a, 1] = vay
     s.angular_velocity[a] = wa
@@ -354,41 +384,41 @@ def solve_single_contact(s: Any, d: Any, rounds: int) -> None:
     s.angular_velocity[b] = wb
 
 
-def solve_position(s: Any, d: Any, k: int, share: float) -> float:
-    """Moves both bodies of a pair by a share of their overlap, point by point; statics stay.
+def solve_position(s: Any, d: Any, k: int, fraction: float) -> float:
+    """Move the bodies of a pair by a fraction of their overlap, point by point.
 
     Returns:
-        The least separation found, 0 or less.
+        The smallest separation, 0 or less.
     """
     a, b = body_a(k), body_b(k)
     ma, ia, mb, ib = inverse_masses(d, a, b)
     ra, rb = skin_radius(d, a), skin_radius(d, b)
-    one = b if s.flipped[k] else a
-    two = a if s.flipped[k] else b
-    least = 0.0
-    for j in range(s.points[k]):
-        nx, ny = rotate(s.sin[one], s.cos[one], s.face[k, 0], s.face[k, 1])
-        planex, planey = world_point(s, one, s.face[k, 2], s.face[k, 3])
-        x, y = world_point(s, two, s.local_point[k, j, 0], s.local_point[k, j, 1])
-        apart = sub(sub(dot(sub(x, planex), sub(y, planey), nx, ny), ra), rb)
+    reference = b if s.flipped[k] else a
+    incident = a if s.flipped[k] else b
+    min_separation = 0.0
+    for j in range(s.point_count[k]):
+        nx, ny = rotate(s.sin[reference], s.cos[reference], s.face[k, 0], s.face[k, 1])
+        planex, planey = world_point(s, reference, s.face[k, 2], s.face[k, 3])
+        x, y = world_point(s, incident, s.local_point[k, j, 0], s.local_point[k, j, 1])
+        separation = sub(sub(dot(sub(x, planex), sub(y, planey), nx, ny), ra), rb)
         if s.flipped[k]:
             nx = -nx
             ny = -ny
         rax, ray = sub(x, s.center[a, 0]), sub(y, s.center[a, 1])
         rbx, rby = sub(x, s.center[b, 0]), sub(y, s.center[b, 1])
-        least = min(least, apart)
-        error = max(-MAX_LINEAR_CORRECTION, min(mul(share, add(apart, LINEAR_SLOP)), 0.0))
+        min_separation = min(min_separation, separation)
+        error = max(-MAX_LINEAR_CORRECTION, min(mul(fraction, add(separation, LINEAR_SLOP)), 0.0))
         k_n = inverse_effective(ma, ia, mb, ib, cross(rax, ray, nx, ny), cross(rbx, rby, nx, ny))
         impulse = div(-error, k_n) if k_n > 0.0 else 0.0
         px, py = mul(impulse, nx), mul(impulse, ny)
         if a < MOVING:
             move_body(s, d, a, -mul(ma, px), -mul(ma, py), -mul(ia, cross(rax, ray, px, py)))
         move_body(s, d, b, mul(mb, px), mul(mb, py), mul(ib, cross(rbx, rby, px, py)))
-    return least
+    return min_separation
 
 
-def move_body(s: Any, d: Any, body: int, dx: float, dy: float, turned: float) -> None:
+def move_body(s: Any, d: Any, body: int, dx: float, dy: float, rotation: float) -> None:
     s.center[body, 0] = add(s.center[body, 0], dx)
     s.center[body, 1] = add(s.center[body, 1], dy)
-    s.angle[body] = add(s.angle[body], turned)
+    s.angle[body] = add(s.angle[body], rotation)
     set_pose(s, d, body)

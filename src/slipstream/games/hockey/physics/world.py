@@ -1,7 +1,7 @@
-"""A step of the world, 0.02 s: islands of bodies that touch, then where a body first meets a wall.
+"""World step of 0.02 s: islands of touching bodies, then continuous collision detection.
 
-Bodies that touch are solved together: forces, velocities, positions, sleep. In continuous collision
-a body stops within the step where it first touches a static one.
+Touching bodies are solved together: forces, velocities, positions, sleep. In continuous collision a
+body stops at its first time of impact with a static body.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from slipstream.games.hockey.physics.motion import (
     set_pose,
 )
 from slipstream.games.hockey.physics.solver import (
-    ACROSS,
-    ALONG,
+    NORMAL_IMPULSE,
     POINT,
-    POINT_NUMBERS,
+    POINT_COLUMNS,
+    TANGENT_IMPULSE,
     init_constraint,
     solve_contact,
     solve_position,
@@ -66,47 +66,46 @@ from slipstream.jit.float32 import add, mul, single, sub
 
 
 def build_island(s: Any, d: Any, seed: int) -> int:
-    """Collects the contacts that hang together with a body, depth first, the newest first.
+    """Collect the contacts connected to a body by depth-first search, the newest first.
 
-    A racket that the puck reaches is looked at after it, the last one found first; two rackets are
-    found from each other. Statics belong to any number of islands.
+    A static body may belong to several islands.
 
     Returns:
-        how many contacts there are.
+        The number of contacts.
     """
     count = 0
-    first = seed
+    top = seed
     second = -1
     third = -1
-    s.islanded[seed] = True
+    s.island_flag[seed] = True
     for _ in range(MOVING):
-        body = first  # the top of the stack
+        body = top  # of a stack of at most three bodies
         if body < 0:
             break
-        first, second, third = second, third, -1
+        top, second, third = second, third, -1
         wake(s, body)
         s.in_island[body] = True
-        for place in range(s.contacts):
-            k = s.order[place]
+        for index in range(s.contact_count):
+            k = s.contact_order[index]
             a, b = body_a(k), body_b(k)
-            if (a != body and b != body) or s.taken[k] or is_sensor(k):
+            if (a != body and b != body) or s.contact_island_flag[k] or is_sensor(k):
                 continue
             if not (s.enabled[k] and s.touching[k]) or count == MAX_ISLAND_CONTACTS:
                 continue
             s.island[count] = k
-            s.taken[k] = True
+            s.contact_island_flag[k] = True
             count += 1
             other = b if a == body else a
             if other >= MOVING:
                 reset_sweep(s, other)
-            elif not s.islanded[other]:
-                s.islanded[other] = True
-                first, second, third = other, first, second
+            elif not s.island_flag[other]:
+                s.island_flag[other] = True
+                top, second, third = other, top, second
     return count
 
 
 def integrate_velocity(s: Any, d: Any, body: int) -> None:
-    """Forces, then damping: v (1 - h c), not v / (1 + h c)."""
+    """Apply forces, then damping as v (1 - h c), not v / (1 + h c)."""
     reset_sweep(s, body)
     s.angle0[body] = s.angle[body]
     inverse = single(d.table[body, INVERSE_MASS])
@@ -120,87 +119,89 @@ def integrate_velocity(s: Any, d: Any, body: int) -> None:
 
 
 def solve_velocities(s: Any, d: Any, count: int, warm: bool) -> None:
-    """Sweeps until nothing changes any more, which further sweeps would not alter."""
+    """Iterate over the contacts until nothing changes or the iterations are used up."""
     for i in range(count):
         init_constraint(s, d, i, warm)
     if warm:
         for i in range(count):
             warm_start(s, d, i)
-    if count == 1 and s.solved[0] == 1:
+    if count == 1 and s.velocity_point_count[0] == 1:
         solve_single_contact(s, d, VELOCITY_ITERATIONS)
         return
-    left, since, until = VELOCITY_ITERATIONS, 0, 1
+    remaining, steps, period = VELOCITY_ITERATIONS, 0, 1
     save_motion(s, count)
-    while left > 0:
-        left -= 1
+    while remaining > 0:
+        remaining -= 1
         changed = False
         for i in range(count):
             changed = solve_contact(s, d, i) or changed
         if not changed:
             break
-        since += 1
-        if is_repeated(s, count):  # a circle, as in `solve_single_contact`
-            left = left % since
-        elif since == until:
-            since, until = 0, 2 * until
+        steps += 1
+        if is_repeated(s, count):  # a cycle, as in `solve_single_contact`
+            remaining = remaining % steps
+        elif steps == period:
+            steps, period = 0, 2 * period
             save_motion(s, count)
 
 
 def save_motion(s: Any, count: int) -> None:
-    """Notes the velocities and the impulses of the island's contacts."""
+    """Save the velocities and the impulses of the island's contacts."""
     for body in range(MOVING):
-        s.marked_motion[body, 0] = s.linear_velocity[body, 0]
-        s.marked_motion[body, 1] = s.linear_velocity[body, 1]
-        s.marked_motion[body, 2] = s.angular_velocity[body]
+        s.saved_motion[body, 0] = s.linear_velocity[body, 0]
+        s.saved_motion[body, 1] = s.linear_velocity[body, 1]
+        s.saved_motion[body, 2] = s.angular_velocity[body]
     for i in range(count):
         for j in range(2):
-            at = POINT + POINT_NUMBERS * j
-            s.marked_impulse[i, j, 0] = s.constraint[i, at + ALONG]
-            s.marked_impulse[i, j, 1] = s.constraint[i, at + ACROSS]
+            offset = POINT + POINT_COLUMNS * j
+            s.saved_impulse[i, j, 0] = s.constraint[i, offset + NORMAL_IMPULSE]
+            s.saved_impulse[i, j, 1] = s.constraint[i, offset + TANGENT_IMPULSE]
 
 
 def is_repeated(s: Any, count: int) -> bool:
-    """Whether they are those that were noted."""
+    """Return whether velocities and impulses equal those of `save_motion`."""
     for body in range(MOVING):
-        if s.angular_velocity[body] != s.marked_motion[body, 2]:
+        if s.angular_velocity[body] != s.saved_motion[body, 2]:
             return False
-        if s.linear_velocity[body, 0] != s.marked_motion[body, 0]:
+        if s.linear_velocity[body, 0] != s.saved_motion[body, 0]:
             return False
-        if s.linear_velocity[body, 1] != s.marked_motion[body, 1]:
+        if s.linear_velocity[body, 1] != s.saved_motion[body, 1]:
             return False
     for i in range(count):
-        for j in range(s.solved[i]):
-            at = POINT + POINT_NUMBERS * j
-            if s.marked_impulse[i, j, 0] != s.constraint[i, at + ALONG]:
+        for j in range(s.velocity_point_count[i]):
+            offset = POINT + POINT_COLUMNS * j
+            if s.saved_impulse[i, j, 0] != s.constraint[i, offset + NORMAL_IMPULSE]:
                 return False
-            if s.marked_impulse[i, j, 1] != s.constraint[i, at + ACROSS]:
+            if s.saved_impulse[i, j, 1] != s.constraint[i, offset + TANGENT_IMPULSE]:
                 return False
     return True
 
 
 def store_impulses(s: Any, count: int) -> None:
-    """For the next step's warm start."""
+    """Store the impulses for the next step's warm start."""
     for i in range(count):
         k = s.island[i]
-        for j in range(s.solved[i]):
-            at = POINT + POINT_NUMBERS * j
-            s.impulse[k, j, 0] = s.constraint[i, at + ALONG]
-            s.impulse[k, j, 1] = s.constraint[i, at + ACROSS]
+        for j in range(s.velocity_point_count[i]):
+            offset = POINT + POINT_COLUMNS * j
+            s.impulse[k, j, 0] = s.constraint[i, offset + NORMAL_IMPULSE]
+            s.impulse[k, j, 1] = s.constraint[i, offset + TANGENT_IMPULSE]
 
 
-def solve_positions(s: Any, d: Any, count: int, sweeps: int, share: float, solved: float) -> bool:
-    """Pushes overlapping bodies apart; whether the least separation came up to `solved`."""
-    for _ in range(sweeps):
-        least = 0.0
+def solve_positions(
+    s: Any, d: Any, count: int, iterations: int, fraction: float, tolerance: float
+) -> bool:
+    """Push overlapping bodies apart; return whether every separation reached `tolerance`."""
+    for _ in range(iterations):
+        min_separation = 0.0
         for i in range(count):
-            least = min(least, solve_position(s, d, s.island[i], share))
-        if least >= solved:
+            min_separation = min(min_separation, solve_position(s, d, s.island[i], fraction))
+        if min_separation >= tolerance:
             return True
     return False
 
 
 def solve_island(s: Any, d: Any, count: int) -> None:
-    """Moves the members and the contacts of `build_island` through the step."""
+    """Integrate and solve the island of `build_island`, and update its sleep."""
     for body in range(MOVING):
         if s.in_island[body]:
             integrate_velocity(s, d, body)
@@ -211,18 +212,18 @@ def solve_island(s: Any, d: Any, count: int) -> None:
             integrate_position(s, body, STEP)
             set_pose(s, d, body)
     solved = solve_positions(s, d, count, POSITION_ITERATIONS, BAUMGARTE, SEPARATION_TOLERANCE)
-    rested = MAX_FLOAT
+    min_sleep_time = MAX_FLOAT
     for body in range(MOVING):
         if s.in_island[body]:
-            rested = min(rested, update_sleep_time(s, body))
-    if rested >= TIME_TO_SLEEP and solved:
+            min_sleep_time = min(min_sleep_time, update_sleep_time(s, body))
+    if min_sleep_time >= TIME_TO_SLEEP and solved:
         for body in range(MOVING):
             if s.in_island[body]:
                 put_to_sleep(s, body)
 
 
 def update_sleep_time(s: Any, body: int) -> float:
-    """Seconds that a body has hardly moved."""
+    """Update and return the seconds for which a body has been at rest."""
     vx, vy, w = s.linear_velocity[body, 0], s.linear_velocity[body, 1], s.angular_velocity[body]
     if (
         mul(w, w) > ANGULAR_SLEEP_TOLERANCE_SQUARED
@@ -243,24 +244,24 @@ def put_to_sleep(s: Any, body: int) -> None:
 
 
 def solve_islands(s: Any, d: Any) -> None:
-    """One island after another, from the newest body on."""
+    """Solve all islands, beginning with the newest body."""
     for body in range(MOVING):
-        s.islanded[body] = False
-    for place in range(s.contacts):
-        s.taken[s.order[place]] = False
+        s.island_flag[body] = False
+    for index in range(s.contact_count):
+        s.contact_island_flag[s.contact_order[index]] = False
     for seed in range(PUCK, -1, -1):
-        if s.islanded[seed] or not s.awake[seed]:
+        if s.island_flag[seed] or not s.awake[seed]:
             continue
         for body in range(MOVING):
             s.in_island[body] = False
         solve_island(s, d, build_island(s, d, seed))
 
 
-_STOPS = 1000  # more than SUB_STEPS of each pair
+_MAX_IMPACTS = 1000  # more than MAX_SUB_STEPS of every pair
 
 
 def can_impact(s: Any, d: Any, k: int) -> bool:
-    """Only a static body and an awake one that moves, and not in a sensor."""
+    """Return whether a pair needs a time of impact: a static and an awake body, no sensor."""
     a, b = body_a(k), body_b(k)
     if a < MOVING or is_sensor(k) or not s.awake[b]:
         return False
@@ -268,7 +269,7 @@ def can_impact(s: Any, d: Any, k: int) -> bool:
 
 
 def compute_toi(s: Any, d: Any, k: int) -> float:
-    """Share of the step at which a pair touches, 1 where it does not."""
+    """Return the time of impact of a pair as a fraction of the step; 1 if there is none."""
     a, b = body_a(k), body_b(k)
     begin = s.alpha[a]
     if s.alpha[a] < s.alpha[b]:
@@ -286,11 +287,11 @@ def compute_toi(s: Any, d: Any, k: int) -> float:
 
 
 def first_toi(s: Any, d: Any) -> tuple[int, float]:
-    """The pair that touches first, and when; -1 where none does."""
+    """Return the pair with the earliest impact and its time; -1 if there is none."""
     first = -1
     earliest = 1.0
-    for place in range(s.contacts):
-        k = s.order[place]
+    for index in range(s.contact_count):
+        k = s.contact_order[index]
         if not can_impact(s, d, k):
             continue
         if not s.toi_known[k]:
@@ -303,90 +304,90 @@ def first_toi(s: Any, d: Any) -> tuple[int, float]:
 
 
 def solve_continuous(s: Any, d: Any) -> None:
-    """Stops at one impact after another, each solved with what the body touches there."""
+    """Solve the impacts in order of time, each with the contacts that the body has there."""
     for body in range(BODIES):
         s.alpha[body] = 0.0
-    for place in range(s.contacts):
-        s.toi_known[s.order[place]] = False
-        s.toi_count[s.order[place]] = 0
-    for _ in range(_STOPS):
-        k, share = first_toi(s, d)
-        if k < 0 or share > MAX_TOI:
+    for index in range(s.contact_count):
+        s.toi_known[s.contact_order[index]] = False
+        s.toi_count[s.contact_order[index]] = 0
+    for _ in range(_MAX_IMPACTS):
+        k, fraction = first_toi(s, d)
+        if k < 0 or fraction > MAX_TOI:
             return
-        solve_toi(s, d, k, share)
+        solve_toi(s, d, k, fraction)
 
 
-def solve_toi(s: Any, d: Any, k: int, share: float) -> None:
-    """Takes both bodies of a pair to the impact; back again where they do not touch there."""
+def solve_toi(s: Any, d: Any, k: int, fraction: float) -> None:
+    """Advance both bodies of a pair to the impact; restore them if they do not touch there."""
     a, b = body_a(k), body_b(k)
-    way_a, way_b = save_sweep(s, a), save_sweep(s, b)
-    advance_body(s, d, a, share)
-    advance_body(s, d, b, share)
+    sweep_a, sweep_b = save_sweep(s, a), save_sweep(s, b)
+    advance_body(s, d, a, fraction)
+    advance_body(s, d, b, fraction)
     update(s, d, k)
     s.toi_known[k] = False
     s.toi_count[k] = s.toi_count[k] + 1
     if not s.touching[k]:
         s.enabled[k] = False
-        restore_sweep(s, d, a, way_a)
-        restore_sweep(s, d, b, way_b)
+        restore_sweep(s, d, a, sweep_a)
+        restore_sweep(s, d, b, sweep_b)
         return
     wake(s, b)
-    count = build_toi_island(s, d, k, a, b, share)
-    solve_toi_island(s, d, a, b, count, mul(sub(1.0, share), STEP))
+    count = build_toi_island(s, d, k, a, b, fraction)
+    solve_toi_island(s, d, a, b, count, mul(sub(1.0, fraction), STEP))
 
 
-def build_toi_island(s: Any, d: Any, k: int, a: int, b: int, share: float) -> int:
-    """The pair, and what else its moving body touches there; static bodies are taken along."""
+def build_toi_island(s: Any, d: Any, k: int, a: int, b: int, fraction: float) -> int:
+    """Collect the pair and the other static contacts of its moving body at the impact."""
     count = 1
     s.island[0] = k
-    for place in range(s.contacts):
-        j = s.order[place]
+    for index in range(s.contact_count):
+        j = s.contact_order[index]
         c = body_a(j)
         if body_b(j) != b or j == k or c < MOVING or is_sensor(j) or count == MAX_ISLAND_CONTACTS:
             continue
-        way = save_sweep(s, c)
-        advance_body(s, d, c, share)
+        sweep = save_sweep(s, c)
+        advance_body(s, d, c, fraction)
         update(s, d, j)
         if not s.touching[j]:
-            restore_sweep(s, d, c, way)
+            restore_sweep(s, d, c, sweep)
             continue
         s.island[count] = j
         count += 1
     return count
 
 
-def solve_toi_island(s: Any, d: Any, a: int, b: int, count: int, h: float) -> None:
-    """Solves positions, then velocities without warm start, and moves on for the time left."""
+def solve_toi_island(s: Any, d: Any, a: int, b: int, count: int, dt: float) -> None:
+    """Solve positions, then velocities without warm start, and integrate the remaining time."""
     solve_positions(s, d, count, TOI_POSITION_ITERATIONS, TOI_BAUMGARTE, TOI_SEPARATION_TOLERANCE)
     reset_sweep(s, a)
     reset_sweep(s, b)
     s.angle0[b] = s.angle[b]
     solve_velocities(s, d, count, False)
-    integrate_position(s, b, h)
+    integrate_position(s, b, dt)
     set_pose(s, d, b)
     synchronize(s, d, b)
-    for place in range(s.contacts):
-        j = s.order[place]
+    for index in range(s.contact_count):
+        j = s.contact_order[index]
         if body_a(j) == b or body_b(j) == b:
             s.toi_known[j] = False
     find_contacts(s, d)
 
 
 def begin_step(s: Any, d: Any) -> None:
-    """New bodies look for contacts."""
-    if s.is_new:
+    """Find the contacts of new bodies."""
+    if s.new_bodies:
         find_contacts(s, d)
 
 
 def finish_step(s: Any, d: Any) -> None:
-    """Moves everything; the contacts have been refreshed."""
-    if s.is_new:  # the solver's poses follow from centres of mass, which have been rounded
+    """Move all bodies, after the contacts were updated."""
+    if s.new_bodies:  # the solver derives poses from the rounded centres of mass
         set_pose(s, d, 0)
         set_pose(s, d, 1)
-        s.is_new = False
+        s.new_bodies = False
     solve_islands(s, d)
     for body in range(PUCK, -1, -1):
-        if s.islanded[body]:
+        if s.island_flag[body]:
             synchronize(s, d, body)
     find_contacts(s, d)
     solve_continuous(s, d)
