@@ -152,15 +152,23 @@ def test_files_that_the_code_names_exist() -> None:
     assert len(found) > 20 and found >= EXAMPLES
 
 
-def test_the_portfolio_page_has_every_setting_with_its_default() -> None:
-    text = (ROOT / "docs/guides/portfolio.md").read_text()
-    row = r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|"
-    rows = dict(re.findall(row, text, re.MULTILINE))
-    settings = load_kernel("portfolio").configure({"data": {"folder": "."}}).model_dump(mode="json")
-    assert set(rows) == set(settings) - {"data"}
-    for key, cell in rows.items():
-        if key != "units":
-            assert yaml_file.parse(cell.strip("`"), key) == settings[key], key
+def test_the_portfolio_page_has_the_defaults_of_unit_orders() -> None:
+    text = (ROOT / "docs/reference/portfolio.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `([^|]*)` \| `([^|]*)` \|$", text, re.MULTILINE)
+    found = {
+        orders: {row[0]: row[k] for row in rows} for k, orders in ((1, "weights"), (2, "units"))
+    }
+    defaults = {
+        orders: load_kernel("portfolio")
+        .configure({"data": {"folder": "."}, "orders": orders})
+        .model_dump(mode="json")
+        for orders in found
+    }
+    differ = {key for key, value in defaults["weights"].items() if value != defaults["units"][key]}
+    assert {row[0] for row in rows} == differ - {"orders"}
+    for orders, cells in found.items():
+        for key, cell in cells.items():
+            assert yaml_file.parse(cell, key) == defaults[orders][key], key
 
 
 FROM_SB3 = "docs/guides/from-sb3.md"

@@ -1,6 +1,6 @@
 """DataIssue: one problem of a data set, and the suggested fixes.
 
-`CATALOGUE` lists every kind that the data check can report; the table in docs/guides/price-data.md
+`CATALOGUE` lists every kind that the data check can report; docs/reference/data-issues.md
 explains each of them. The meaning of a kind never changes, since configs name kinds and runs record
 them. A fix is a set of keys of the `data` section, printed so that it can be pasted.
 """

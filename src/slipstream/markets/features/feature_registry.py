@@ -36,7 +36,7 @@ class Feature:
         compute: ``(bars, n) -> float64 [rows]``; row t uses bars <= t; n is 0 without a window.
         warm_up_rows: rows to drop, a number or a function of n. After them, a recursive average
             depends on the first bar of the file by at most `MEMORY_TOLERANCE`.
-        description: one phrase with the unit, as in the table of docs/guides/price-data.md.
+        description: one phrase with the unit, as in the table of docs/reference/features.md.
         stationary: True if the value has the same meaning at any price level.
         min_window: smallest meaningful window.
         cumulative: True if it counts from the first bar of the data, so that no warm-up makes it
@@ -388,7 +388,7 @@ def compute_feature(name: str, bars: Bars, warm_up: int) -> FloatArray:
 
 
 # The window of the volume z-score is the longest memory: it determines the cost of a hole and the
-# embargo of folds. docs/guides/portfolio.md compares windows on synthetic markets.
+# embargo of folds. docs/explanation/fees-and-exploration.md compares windows.
 FEATURE_SETS: dict[str, tuple[str, ...]] = {
     "portfolio": (
         "log_open",

@@ -53,9 +53,8 @@ from slipstream.markets.shared_rules import (
 )
 
 # Chosen on two kinds of synthetic markets, regimes of 288 bars and edges of one bar (table in
-# docs/guides/portfolio.md). The horizon of the advantage matters most: later rewards are noise for
-# an edge
-# of one bar, and a longer regime also pays in the next bar.
+# docs/explanation/fees-and-exploration.md). The horizon of the advantage matters most: later
+# rewards are noise for an edge of one bar, and a longer regime also pays in the next bar.
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {

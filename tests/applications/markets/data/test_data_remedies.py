@@ -1,6 +1,7 @@
 """Remedies: whatever a refusal prints is pasted into the config, and the prices load."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -218,15 +219,17 @@ def test_acceptance_is_by_name(folder, frame):
 
 
 def test_the_documents_have_the_same_table():
-    lines = (
-        (ROOT / "docs/guides/price-data.md").read_text().partition("## All issues")[2].splitlines()
-    )
-    table = {line.split("`")[1]: line for line in lines if line.startswith("| `")}
-    assert list(table) == list(CATALOGUE)
-    for name, entry in CATALOGUE.items():
-        effect = entry.effect + (", accept" if name in ACCEPTABLE else "")
-        _, named, does, means, remedy, _ = (cell.strip() for cell in table[name].split("|"))
-        assert (named, does, remedy) == (f"`{name}`", effect, entry.fix) and means
+    page = (ROOT / "docs/reference/data-issues.md").read_text().replace("\n  ", " ")
+    effects = ("error", "fixed", "warning", "info")
+    found = dict[str, tuple[str, bool, str]]()
+    for effect, section in zip(effects, page.split("\n## ")[1:], strict=True):
+        item = r"^- \*\*`(\w+)`\*\*( \(acceptable\))?: [A-Z](.+?\.)(?: Fix: (.+)\.)?$"
+        for name, accepted, _, fix in re.findall(item, section, re.MULTILINE):
+            found[name] = (effect, bool(accepted), fix)
+    assert found == {
+        name: (entry.effect, name in ACCEPTABLE, entry.fix) for name, entry in CATALOGUE.items()
+    }
+    assert list(found) == list(CATALOGUE)
 
 
 def test_terminal_escapes_in_names_are_shown_not_sent(tmp_path, frame):

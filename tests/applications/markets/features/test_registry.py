@@ -300,9 +300,8 @@ def test_what_never_forgets_is_refused_where_folds_are_made():
 
 
 def test_the_data_page_has_every_feature():
-    lines = (ROOT / "docs/guides/price-data.md").read_text().splitlines()
-    start = lines.index("## Feature columns")
-    rows = [line for line in lines[start : lines.index("## All issues")] if line[:3] == "| `"]
+    lines = (ROOT / "docs/reference/features.md").read_text().splitlines()
+    rows = [line for line in lines if line[:3] == "| `"]
     assert len(rows) == len(FEATURES)
     for row, feature in zip(rows, FEATURES, strict=True):
         remarks = [f"n from {feature.min_window}"] if feature.min_window > 1 else []
