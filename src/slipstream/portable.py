@@ -8,7 +8,7 @@
 Actions are bit-identical to those of `slipstream.load_policy`: all sums use the same order of fused
 multiply-adds. Image policies are the exception, because torch sums in another order: their outputs
 agree to 1e-5 of the largest. This file works on its own on a machine without slipstream.
-docs/guides/policies.md describes the file format.
+docs/reference/policy-format.md describes the file format.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Export of a policy as an ONNX model, including scaling, masks and action mapping.
 
-Inputs are rows as in the policy's description (docs/guides/policies.md): the environment's
+Inputs are rows as in the policy's description (docs/reference/policy-format.md): the environment's
 observations if
 they are one array, else their concatenated elements. Outputs are the greedy actions in the
 environment's format, and the raw network outputs for users who sample.

@@ -1,6 +1,6 @@
 """Policies as files: named tensors and a manifest, readable with NumPy and JSON.
 
-docs/guides/policies.md describes format 2 for readers without slipstream.
+docs/reference/policy-format.md describes format 2 for readers without slipstream.
 """
 
 from __future__ import annotations
