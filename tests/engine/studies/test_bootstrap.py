@@ -120,7 +120,7 @@ def autoregressive(shocks, rho):
 
 
 def above_zero(kind, days, sims, level=0.05, draws=500):
-    """How often a skill-less bound lies above 0, over its level."""
+    """Return the rate of skill-less bounds above 0, divided by the level."""
     random = np.random.default_rng([days, kind == "normal"])
     size = (sims, 1, days)
     noise = random.standard_t(4, size) if kind == "student" else random.standard_normal(size)

@@ -1,4 +1,4 @@
-"""Who is confirmed, how seeds are laid side by side, and what the hold-out says, by hand."""
+"""Confirmation, alignment of seeds and hold-out results, checked by hand."""
 
 from __future__ import annotations
 

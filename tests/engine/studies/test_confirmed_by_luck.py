@@ -20,7 +20,7 @@ PERIODS = 365.0
 
 
 def study(random, trials, days, *, seeds, alike=0.0, skill=0.0, flat=False, heavy=False):
-    """What its confirmation finds.
+    """Return the confirmation of a simulated study.
 
     Args:
         random: draws.
@@ -60,7 +60,7 @@ def study(random, trials, days, *, seeds, alike=0.0, skill=0.0, flat=False, heav
 
 
 def confirmed(count, seed, *args, **kwargs):
-    """Of so many studies, how many were confirmed, and how many were so by the bound alone."""
+    """Return the numbers of studies confirmed, and of those confirmed by the bound alone."""
     random = np.random.default_rng(seed)
     found = [study(random, *args, **kwargs) for _ in range(count)]
     by_bound = sum(one.chance is not None for one in found)

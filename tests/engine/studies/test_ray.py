@@ -82,7 +82,7 @@ _owners = []
 
 @pytest.fixture(autouse=True)
 def alone(nodes):
-    """What a test leaves, the next one does not meet."""
+    """Isolate each test from the state that earlier tests leave."""
     yield
     for process in _owners:
         if process.poll() is None:
@@ -146,7 +146,7 @@ def until(happened, seconds=300.0):
 
 
 def told(folder):
-    """What `study status` knows of the nodes."""
+    """Return the nodes as reported by `study status`."""
     status = read_status(folder / "one")
     return [] if status is None else list(status.nodes)
 
@@ -169,7 +169,7 @@ def test_the_same_study_on_any_number_of_nodes(nodes, tmp_path, expected, count)
 
 
 def test_kills(nodes, tmp_path):
-    """Of an actor, of one that hangs, of a node, of the owner; a node that joins late is used."""
+    """Losses of an actor, a hanging actor, a node and the owner; a late node is used."""
     folder, budget = tmp_path / "study", ("--total-timesteps", "2_000_000")
     words = (*begun(folder)[:-2], *budget)
     process = owner(nodes, tmp_path, *words)

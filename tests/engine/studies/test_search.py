@@ -67,7 +67,7 @@ def test_weights_of_the_search_are_kept_or_not(tmp_path):
 
 
 def contents(ledger: Ledger):
-    """What a study is, without the wall clock."""
+    """Return the contents of a ledger without times."""
     asks = [(a.trial, a.time, dict(a.params)) for a in ledger.suggestions().values()]
     verdicts = [
         (v.trial, v.stage, v.milestone, v.time, v.kind, v.score) for v in ledger.decisions()

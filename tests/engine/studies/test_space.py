@@ -1,4 +1,4 @@
-"""What may be searched, how a suggestion becomes a config, and what is refused."""
+"""Searchable settings, configs of suggestions, and rejected spaces."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_a_short_trial_is_written_in_one_go(tmp_path):
 
 
 def test_writing_takes_its_share(tmp_path):
-    """What is left waits; at the end everything is there."""
+    """Pending writes wait; everything is written at the end."""
     mirror = open_mirror(tmp_path, None, [])
     mirror.max_cpu_share = 0.0
     for k in range(4):
@@ -234,7 +234,7 @@ def test_a_study_on_postgresql(server, tmp_path):
 
 
 class _CrashError(Exception):
-    """Of no kind that a study expects."""
+    """An exception that a study does not expect."""
 
 
 def _states(folder):

@@ -1,4 +1,4 @@
-"""Which form learns and where, what is refused, and whole runs of the torch form."""
+"""Selection of the implementation and device, errors, and whole runs with torch."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_members_of_the_torch_form_alone_and_in_shards(tmp_path):
 
 
 class Pictures(gymnasium.Env):
-    """Which half is bright must be said; nothing but the episode's seed is random."""
+    """The action must name the bright half; only the episode's seed is random."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)

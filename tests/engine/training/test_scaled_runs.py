@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_other_copies_and_says_so(tmp_path, case, copies):
 
 @pytest.mark.slow
 def test_killed_after_that_it_ends_with_the_same_bits(tmp_path):
-    """Whether it is killed before its first checkpoint with other copies, or after."""
+    """Kill the run before or after its first checkpoint with another num_envs."""
     for name, where in (("calm", None), ("early", 1), ("late", 6)):
         run = stopped(tmp_path / name, "cartpole", PPO, 2)
         if where is not None:

@@ -127,18 +127,18 @@ class ProgressReader:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._looked = path, -math.inf
-        self._said: dict[str, MemberProgress] = {}
+        self._path, self._read_at = path, -math.inf
+        self._progress: dict[str, MemberProgress] = {}
 
     def running_members(self, slots: Sequence[Slot]) -> list[dict[str, Any]]:
         """Return each member as in `Status.running`, with its progress if any was reported."""
-        if time.monotonic() - self._looked >= EVERY_SECONDS:
-            self._looked = time.monotonic()
-            known = {**self._said, **read_progress(self._path, _MAX_PROGRESS_BYTES)}
-            self._said = {s.name: known[s.name] for s in slots if s.name in known}
+        if time.monotonic() - self._read_at >= EVERY_SECONDS:
+            self._read_at = time.monotonic()
+            known = {**self._progress, **read_progress(self._path, _MAX_PROGRESS_BYTES)}
+            self._progress = {s.name: known[s.name] for s in slots if s.name in known}
         rows = []
         for slot in slots:
-            progress = self._said.get(slot.name)
+            progress = self._progress.get(slot.name)
             numbers = (
                 {"step": progress.step, "score": progress.score, "time": progress.at}
                 if progress

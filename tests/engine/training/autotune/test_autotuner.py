@@ -39,7 +39,7 @@ gymnasium.register("Odd-v0", Odd)
 
 @pytest.fixture
 def odd(tmp_path, monkeypatch):
-    """What makes a config of an environment that fails after some steps."""
+    """Return a function that creates configs of an environment that fails after some steps."""
     (tmp_path / "odd_world.py").write_text(ODD)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(autotuner, "_FOREIGN_NUM_ENVS", (1, 2))

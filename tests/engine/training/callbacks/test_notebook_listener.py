@@ -1,4 +1,4 @@
-"""What a notebook's cell shows; whole notebooks: tests/test_notebook.py."""
+"""Output of a notebook cell; whole notebooks: tests/test_notebook.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said may be lost; what is done is not."""
+"""Output may be lost without affecting the work."""
 
 from __future__ import annotations
 

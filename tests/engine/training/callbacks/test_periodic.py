@@ -37,7 +37,7 @@ def test_a_session_goes_on_counting_where_the_last_one_stopped(tmp_path):
 
 
 class StruckError(Exception):
-    """What ends a training in its middle."""
+    """Interruption of a training."""
 
 
 def test_any_run_writes_them_and_goes_on_with_them(tmp_path):

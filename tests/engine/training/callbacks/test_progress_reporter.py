@@ -1,4 +1,4 @@
-"""What a training's events are told as."""
+"""Statuses and lines of a training's events."""
 
 from __future__ import annotations
 

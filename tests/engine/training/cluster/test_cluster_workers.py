@@ -273,7 +273,7 @@ def test_a_game_against_a_trained_policy(clusters, tmp_path):
 
 @pytest.mark.slow
 def test_phases_are_the_owners(clusters, tmp_path, monkeypatch):
-    """What their settings name need not be on a node."""
+    """Files named by the settings are not required on a node."""
     phases = [
         {"steps": 640, "env": {"half_length": 0.8}},
         {"anneal": {"half_length": {"start": 0.8, "final": 0.5, "over": 9}}},

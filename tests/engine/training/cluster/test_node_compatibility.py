@@ -1,4 +1,4 @@
-"""What a node must have: the same versions, sources and arrays; files of users are laid out."""
+"""Requirements of a node: equal versions, sources and arrays; user files are staged."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_two_files_of_one_name_are_refused(tmp_path):
 
 
 def test_cards_are_asked_for(tmp_path):
-    """Of a cluster that counts them: each actor's own is the first that it sees."""
+    """GPUs of a cluster that counts them: each actor's GPU is its first visible one."""
     config, environment = loaded("cartpole", **{"training.device": "cuda:0"})
     assert work_for("one", "x:Y", environment, config, tmp_path).gpu
     with pytest.raises(ConfigError, match="device=cuda:0"):

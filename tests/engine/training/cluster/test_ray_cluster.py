@@ -1,4 +1,4 @@
-"""What an owner knows of a cluster; the process in which Ray lives is a stand-in here."""
+"""Owner's side of a cluster; the process that runs Ray is replaced by a stub."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stub(monkeypatch):
 
 @pytest.fixture
 def address():
-    """Where somebody takes connections."""
+    """Return an address that accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 

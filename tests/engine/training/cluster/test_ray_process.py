@@ -1,4 +1,4 @@
-"""What the process does in which Ray lives; Ray itself is a stand-in here."""
+"""Process that runs Ray; Ray is replaced by a stub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured on this machine: remembered, passed over where it does not hold, no result."""
+"""Cached measurements: stored, ignored if they do not apply, without effect on results."""
 
 import json
 from dataclasses import replace

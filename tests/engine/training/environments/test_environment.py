@@ -1,4 +1,4 @@
-"""What a config's `env` section may name."""
+"""Environments that the section `env` of a config can name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many episodes an evaluation has time for, and that what it says does not depend on that."""
+"""Number of evaluation episodes within a budget; results do not depend on it."""
 
 import gymnasium
 import numpy as np

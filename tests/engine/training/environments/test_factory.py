@@ -105,7 +105,7 @@ def test_the_name_says_the_kind(name, kind):
 
 
 def test_kinds_answer_for_their_names():
-    """What was asked of the prefix everywhere is asked of the kind."""
+    """Properties depend on the kind of environment, not on the prefix of its name."""
     gym, kernel = get_kind("gym:a:B-v1"), get_kind("cartpole")
     assert (gym.short_name, get_kind("x/my_env.py").short_name) == ("a:B-v1", "my_env")
     assert gym.open_section == "kwargs" and kernel.open_section is None

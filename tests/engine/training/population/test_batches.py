@@ -1,4 +1,4 @@
-"""Who is trained beside whom: fair shares, sizes that follow measured speeds, shapes."""
+"""Batches of members: fair shares, sizes by measured speed, shapes."""
 
 from __future__ import annotations
 

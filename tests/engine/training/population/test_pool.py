@@ -257,7 +257,7 @@ def test_workers_that_die_again_and_again(engine, members, tmp_path, monkeypatch
 
 
 def test_disk_full(engine, members, tmp_path, monkeypatch):
-    """What was saved stays; the study stops with one paragraph."""
+    """Saved states remain, and the study stops with a message of one paragraph."""
 
     def full(self, member, state):
         raise ResourceError("The disk is full.")

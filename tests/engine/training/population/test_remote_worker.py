@@ -59,7 +59,7 @@ def states_of(engine, folder, members):
 
 
 def policies_of(folder, members):
-    """Of members that reached their budgets."""
+    """Return the policies of members that reached their budgets."""
     live = LiveStates(folder)
     found = {member.name: live.policy(member.name)[0] for member in members}
     return {name: {k: v.tobytes() for k, v in one.items()} for name, one in found.items()}
@@ -94,7 +94,7 @@ def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monke
     check_stop = SegmentService._check_stop
 
     def wait(self):
-        """Who is to be lost does not end before, however fast it is."""
+        """Keep the worker that is to be lost from ending earlier."""
         if len(reached) < 3 and self._request.newer(dict(self._request.received)):
             self._leaving.wait(60.0)
         check_stop(self)
@@ -139,7 +139,7 @@ def test_closed_in_the_middle(engine, work, tmp_path):
 
 @pytest.mark.slow
 def test_an_answer_that_is_none(engine, work, tmp_path):
-    """What cannot be checked is not believed; that actor is not asked again."""
+    """Unverifiable answers are rejected, and the actor is not used again."""
     member = engine.member(0)
     live = LiveStates(tmp_path / "other")
     live.save(engine.member(1), State(3, {"w": np.zeros(1)}))

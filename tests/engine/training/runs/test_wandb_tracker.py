@@ -28,7 +28,7 @@ def offline(tmp_path, monkeypatch):
 
 
 def records(run):
-    """What lies in the folder `wandb` to be sent, session by session."""
+    """Return the contents of the folder `wandb`, by session."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     wandb.teardown()  # its service writes the last rows when it ends

@@ -219,7 +219,7 @@ def test_a_file_is_loaded_as_it_was_written(tmp_path):
 
 @pytest.mark.parametrize("name", ["dqn", "sac", "ppo"])
 def test_the_agent_of_a_whole_config_is_switched(name):
-    """What `init` writes is PPO's: another agent takes its own settings, and that is said."""
+    """The config written by `init` is PPO's: another agent uses its own settings, with a notice."""
     written = resolve({"env": {"name": "cartpole"}, "training": {"members": 3}}).as_mapping()
     changes = {"agent.name": name, "agent.gamma": 0.5}
     switched = resolve(written, changes)

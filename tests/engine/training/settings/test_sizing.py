@@ -1,4 +1,4 @@
-"""How many copies `num_envs: auto` means, and what Gymnasium environments get by default."""
+"""Choice of `num_envs: auto`, and defaults of Gymnasium environments."""
 
 import itertools
 import time

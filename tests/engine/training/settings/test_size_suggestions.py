@@ -1,4 +1,4 @@
-"""Which settings mend a run that is too large, and at what value."""
+"""Suggested settings and values for a run that is too large."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is said of a run whose time goes into learning."""
+"""Warning for a run that spends its time on updates."""
 
 import slipstream
 
