@@ -170,7 +170,7 @@ def test_gymnasium_modules_travel_and_scripts_do_not(tmp_path, monkeypatch):
         _, environment = loaded("gym:my_ponds:Pond-v0")
         stage_files(environment.name, there)
         assert [one.name for one in there.iterdir()] == ["my_ponds.py"]
-        with pytest.raises(ConfigError, match="name that: gym:my_module:Pond-v0"):
+        with pytest.raises(ConfigError, match="name the module: gym:my_module:Pond-v0"):
             stage_files("gym:Pond-v0", there)
         gymnasium.register("Here-v0", entry_point=lambda: None)
         with pytest.raises(ConfigError, match="registered by code of this process"):
