@@ -1,4 +1,4 @@
-"""AgentTrainingService: trainings in a queue of their own, from Python."""
+"""`AgentTrainingService`: a queue of training jobs, from Python."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from slipstream.training.settings.config import RunConfig, resolve
 
 
 class VectorizedEnvConfig(Config):
-    """Copies of a service's job.
+    """Vectorized environment of a job.
 
-    A kernel is always stepped compiled, whatever `env_type` says; a ``gym:ID`` one after the other
-    in the training's process (``DummyVecEnv``), or in worker processes (``SubprocVecEnv``), where
-    those work. Results say which it was.
+    `env_type` applies to ``gym:ID`` environments: sub-environments are stepped in the training's
+    process (``DummyVecEnv``) or in worker processes (``SubprocVecEnv``), if those work. Kernels are
+    always compiled. `results` returns the backend that was used.
     """
 
     env_type: Literal["DummyVecEnv", "SubprocVecEnv"] = Field(
-        "DummyVecEnv", description="how copies of a gym:ID are stepped; changes no result"
+        "DummyVecEnv", description="backend of a gym:ID; does not change results"
     )
-    num_envs: Count = Field(4, description="copies, per member")
+    num_envs: Count = Field(4, description="sub-environments per member")
     max_concurrent_envs: Count = Field(
-        8, description="copies that no job may have more of while this one has not ended"
+        8, description="maximum `num_envs` of every job until this one has ended"
     )
     enable_monitoring: bool = Field(
-        True, description="results say what the job took of memory, processor and cards"
+        True, description="results include CPU, memory and GPU usage of the job"
     )
 
     def __init__(self, **values: Any) -> None:
-        """Fields by name, as a program gives them.
+        """Validate the fields.
 
         Raises:
-            ConfigError: in a paragraph.
+            ConfigError: a field is unknown or not valid.
         """
         try:
             super().__init__(**values)
@@ -58,7 +58,7 @@ class VectorizedEnvConfig(Config):
             raise validation_error(type(self), error, "vectorized") from None
 
     def training(self, env_name: str) -> dict[str, Any]:
-        """What it means for a run's `training` section."""
+        """Return the keys of a run's `training` section."""
         section: dict[str, Any] = {"num_envs": self.num_envs, "backend": "auto"}
         if "process" in get_kind(env_name).backends:
             section["backend"] = "serial"
@@ -67,11 +67,11 @@ class VectorizedEnvConfig(Config):
         return section
 
 
-_SECONDS = 0.2  # between two looks of `wait`
+_POLL_SECONDS = 0.2
 
 
 class AgentTrainingService:
-    """Trains several agents at once, each in a process of its own, and loses none of them.
+    """Queue of training jobs, each in its own process, that survives crashes.
 
     ::
 
@@ -81,12 +81,12 @@ class AgentTrainingService:
         service.wait(number)
         print(service.results(number)["scores"])
 
-    Jobs, their order and their results lie in the folder: another process, or this one after a
-    kill, goes on with the same calls. A supervisor (`slipstream jobs run`) works them off; it is
-    started where none works, and ends with the last job. There is no server.
+    Jobs, their order and their results are stored in the folder. After a crash, or in another
+    process, the same calls continue with them. A supervisor (`slipstream jobs run`) executes the
+    jobs: it is started if none is running, and ends after the last job. There is no server.
 
     Args:
-        folder: of the queue (``queue/``) and of the runs (``runs/ID``); made where it is missing.
+        folder: folder of the queue (``queue/``) and of the runs (``runs/ID``); created if missing.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -99,39 +99,38 @@ class AgentTrainingService:
         vectorized: VectorizedEnvConfig | Mapping[str, Any] | None = None,
         **training: Any,
     ) -> int:
-        """Adds a training, which begins when there is a core for it; its number.
+        """Add a training job, which starts when a core is free; return its number.
 
         Args:
-            config: as for `slipstream.train`; its `training.num_envs` and `backend` are what
-                `vectorized` says.
-            vectorized: copies and how they are stepped; `VectorizedEnvConfig()` unless given.
+            config: config as for `slipstream.train`; `vectorized` replaces its `training.num_envs`
+                and `training.backend`.
+            vectorized: vectorized environment; None: `VectorizedEnvConfig()`.
             **training: fields of the `training` section: total_timesteps, seed, ...
 
         Raises:
-            ConfigError: the config is none, or asks for more copies than the smallest
-                `max_concurrent_envs` of the jobs under way, or its own.
-            ResourceError: this machine's memory cannot hold it.
+            ConfigError: the config is not valid, or `num_envs` exceeds a `max_concurrent_envs`, its
+                own or that of an unfinished job.
+            ResourceError: the memory of this machine is too small.
         """
         if not isinstance(vectorized, VectorizedEnvConfig):
             vectorized = validate(VectorizedEnvConfig, vectorized or {}, "vectorized")
-        if told := {"num_envs", "backend"} & training.keys():
+        if duplicates := {"num_envs", "backend"} & training.keys():
             raise ConfigError(
-                f"{min(told)} is said by `vectorized`: write VectorizedEnvConfig(num_envs=..., "
+                f"{min(duplicates)} is set by `vectorized`. Use VectorizedEnvConfig(num_envs=..., "
                 "env_type=...)."
             )
         changes = {f"training.{name}": value for name, value in training.items()}
         name = resolve(registered_target(config), changes).env_name
         if name.startswith(OBJECT):
             raise ConfigError(
-                f"{config!r:.80} is an environment that this program made, and a job is another "
-                "process, which has not got it: write a kernel's file "
-                "(docs/guides/custom-environment.md), or "
-                "register it with Gymnasium and submit gym:MODULE:ID; `slipstream.train` trains "
-                "the object itself, here."
+                f"{config!r:.80} is an environment object of this process, and a job runs in "
+                "another one. Write a kernel file (docs/guides/custom-environment.md), or register "
+                "it with Gymnasium and submit gym:MODULE:ID. `slipstream.train` accepts the object "
+                "itself."
             )
-        own = vectorized.training(name)
-        resolved = resolve(config, {**changes, **{f"training.{k}": v for k, v in own.items()}})
-        self._check_copies(vectorized)
+        section = vectorized.training(name)
+        resolved = resolve(config, {**changes, **{f"training.{k}": v for k, v in section.items()}})
+        self._check_num_envs(vectorized)
         memory = forecast_run_memory(resolved)
         stem = f"{resolved.short_name}-{time.time_ns()}"
         folder = self.folder / "runs" / stem
@@ -147,52 +146,53 @@ class AgentTrainingService:
         return job.id
 
     def scale(self, job: int, num_envs: int) -> None:
-        """Goes on with another number of copies; returns once that is settled.
+        """Continue with another number of sub-environments.
 
-        A job at work is stopped at a checkpoint, and goes on from it: copies that it keeps go on,
-        more begin, an agent's replay begins empty. From there on results are those of another
-        training, which the run's notes and `results` say.
+        A running job is stopped at a checkpoint and resumed from it: remaining sub-environments
+        continue, new ones start, and a replay buffer starts empty. Results then differ from those
+        of an unscaled job, which the run's notes and `results` record.
 
         Raises:
-            ConfigError: the job has ended, or cannot have so many copies: then it is left alone.
+            ConfigError: the job has ended, or `num_envs` is not valid; the job is unchanged.
         """
-        found = self._open_job(job)
-        asked = {**found.environment["vectorized"], "num_envs": num_envs}
-        vectorized = validate(VectorizedEnvConfig, asked, "vectorized")
-        self._check_copies(vectorized, job)
-        config = resolve(found.command[-1]).with_num_envs(num_envs)
+        queued = self._open_job(job)
+        values = {**queued.environment["vectorized"], "num_envs": num_envs}
+        vectorized = validate(VectorizedEnvConfig, values, "vectorized")
+        self._check_num_envs(vectorized, job)
+        config = resolve(queued.command[-1]).with_num_envs(num_envs)
         memory = forecast_run_memory(config)
         self.cancel(job)
-        while (handle := self._queue.acquire_lock(found)) is None:  # nobody begins it meanwhile
-            time.sleep(_SECONDS)
+        # The lock keeps supervisors from starting the job.
+        while (handle := self._queue.acquire_lock(queued)) is None:
+            time.sleep(_POLL_SECONDS)
         try:
-            found = self._open_job(job)
+            queued = self._open_job(job)
             self._queue.replace(
-                found,
+                queued,
                 memory,
-                command=self._command(config, Path(found.folder)),
-                again=["resume", f"--num-envs={num_envs}", found.folder],
-                place={**found.environment, "vectorized": vectorized.model_dump()},
+                command=self._command(config, Path(queued.folder)),
+                again=["resume", f"--num-envs={num_envs}", queued.folder],
+                place={**queued.environment, "vectorized": vectorized.model_dump()},
             )
         finally:
             os.close(handle)
         self._supervise()
 
     def status(self, job: int) -> tuple[str, Status | None]:
-        """Where a job stands, as `slipstream jobs` says it, and what its run last said of itself.
+        """Return the state of a job and the latest status of its run.
 
-        ``waiting``, ``running``, ``stopping``, ``stopped``, ``complete`` or ``failed``.
+        States are ``waiting``, ``running``, ``stopping``, ``stopped``, ``complete`` and ``failed``.
         """
-        found = self._queue.job(job)
-        folder = Path(found.folder)
-        return job_state(self._queue, found), read_status(folder) if folder.is_dir() else None
+        queued = self._queue.job(job)
+        folder = Path(queued.folder)
+        return job_state(self._queue, queued), read_status(folder) if folder.is_dir() else None
 
     def wait(self, job: int, timeout: float | None = None) -> str:
-        """Waits until a job is complete, failed or stopped; its state then, or after `timeout`.
+        """Wait until a job is complete, failed or stopped; return its state.
 
         Args:
-            job: its number.
-            timeout: seconds; None: as long as it takes.
+            job: number of the job.
+            timeout: seconds after which the current state is returned; None: no limit.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -200,98 +200,99 @@ class AgentTrainingService:
             ended = state in ("complete", "failed", "stopped")
             if ended or (deadline is not None and time.monotonic() >= deadline):
                 return state
-            self._supervise()  # the one before may have been killed
-            time.sleep(_SECONDS)
+            self._supervise()  # the supervisor may have been killed
+            time.sleep(_POLL_SECONDS)
 
     def cancel(self, job: int) -> None:
-        """Stops a job at a checkpoint; `retry` goes on with it."""
-        found = self._queue.job(job)
-        if not found.final_state:
-            stop_job(self._queue, found)
+        """Stop a job at a checkpoint; `retry` continues it."""
+        queued = self._queue.job(job)
+        if not queued.final_state:
+            stop_job(self._queue, queued)
 
     def retry(self, job: int) -> None:
-        """Wants a job again that failed or was cancelled; it goes on where it was."""
-        found = self._queue.job(job)
-        self._check_copies(VectorizedEnvConfig(**found.environment["vectorized"]), job)
-        self._queue.retry(found)
+        """Requeue a failed or cancelled job from its last checkpoint."""
+        queued = self._queue.job(job)
+        self._check_num_envs(VectorizedEnvConfig(**queued.environment["vectorized"]), job)
+        self._queue.retry(queued)
         self._supervise()
 
     def results(self, job: int) -> dict[str, Any]:
-        """Return what came of a job, also of one that is stopped or failed after its run began.
+        """Return the results of a job that is complete, or that stopped or failed in its run.
 
         Returns:
-            ``state`` (as `status` has it), ``scores`` (a dict for each member; empty before the
-            end), ``evaluations`` (columns of the validations so far), ``backend`` (what stepped the
-            copies), ``env_type`` (what was asked for), ``fallback`` (whether it was another one),
-            ``num_envs``, and ``copies``: from which step on there were how many, more than one
-            row where it was scaled; ``steps_per_second``, ``folder``, ``notes`` (what there is to
-            know about the scores); with `enable_monitoring` the run's
-            means ``cpu_percent`` and ``memory_gib``, of cards ``gpu_percent`` and
-            ``vram_gib`` (None where there is none).
+            - ``state``: as returned by `status`.
+            - ``scores``: a dict per member; empty before the end.
+            - ``evaluations``: columns of the validations so far.
+            - ``backend``: backend that stepped the environments.
+            - ``env_type``: requested type; ``fallback``: True if another backend was used.
+            - ``num_envs``: number of sub-environments; ``num_envs_history``: its values with the
+              timestep of each change.
+            - ``steps_per_second``, ``folder``, ``notes``.
+            - With `enable_monitoring`, the means ``cpu_percent``, ``memory_gib``, ``gpu_percent``
+              and ``vram_gib``; None without a GPU.
 
         Raises:
-            ConfigError: its run has not begun, or it is at work.
+            ConfigError: the run has not started, or is running.
         """
-        found = self._queue.job(job)
-        state, folder = job_state(self._queue, found), Path(found.folder)
-        there = state in ("complete", "stopped", "failed") and (folder / CONFIG).is_file()
-        if not there:
-            why = f": {found.reason}" if found.reason else ""
+        queued = self._queue.job(job)
+        state, folder = job_state(self._queue, queued), Path(queued.folder)
+        has_results = state in ("complete", "stopped", "failed") and (folder / CONFIG).is_file()
+        if not has_results:
+            reason = f": {queued.reason}" if queued.reason else ""
             ended = state in ("stopped", "failed")
-            advice = f"`retry({job})` begins it again." if ended else f"Call `wait({job})` first."
-            raise ConfigError(f"Job {job} is {state}{why}, and there are no results. {advice}")
+            advice = f"`retry({job})` starts it again." if ended else f"Call `wait({job})` first."
+            raise ConfigError(f"Job {job} has no results, because it is {state}{reason}. {advice}")
         run = Run.open(folder)
         result = run.result or {}
-        asked = found.environment["vectorized"]
+        vectorized = queued.environment["vectorized"]
         backend = run.provenance.get("backend")
-        wanted = {"DummyVecEnv": "serial", "SubprocVecEnv": "process"}[asked["env_type"]]
+        backends = {"DummyVecEnv": "serial", "SubprocVecEnv": "process"}
         results = {
             "state": state,
             "scores": result.get("members", []),
             "evaluations": run.evaluations(),
             "backend": backend,
-            "env_type": asked["env_type"],
+            "env_type": vectorized["env_type"],
             "num_envs": run.num_envs_history[-1]["num_envs"],
-            "copies": run.num_envs_history,
-            "fallback": backend not in (wanted, "compiled"),
+            "num_envs_history": run.num_envs_history,
+            "fallback": backend not in (backends[vectorized["env_type"]], "compiled"),
             "steps_per_second": result.get("steps_per_second"),
             "folder": run.path,
             "notes": run.provenance.get("notes", []),
         }
-        return {**results, **run.resource_usage()} if asked["enable_monitoring"] else results
+        return {**results, **run.resource_usage()} if vectorized["enable_monitoring"] else results
 
     def _command(self, config: RunConfig, folder: Path) -> list[str]:
-        """What begins a training, from a config that is kept beside the queue."""
-        kept = self.folder / "queue" / "configs" / f"{folder.name}-{config.num_envs}.yaml"
-        make_folder(kept.parent)
-        write_text(kept, config.to_yaml())
-        return ["train", f"--out={folder}", "--", str(kept)]
+        """Write the config beside the queue and return the command that trains it."""
+        path = self.folder / "queue" / "configs" / f"{folder.name}-{config.num_envs}.yaml"
+        make_folder(path.parent)
+        write_text(path, config.to_yaml())
+        return ["train", f"--out={folder}", "--", str(path)]
 
     def _open_job(self, job: int) -> QueuedJob:
-        found = self._queue.job(job)
-        if found.final_state:
+        queued = self._queue.job(job)
+        if queued.final_state:
             raise ConfigError(
-                f"Job {job} is {found.final_state}, and its copies stay as they were: submit "
-                "another."
+                f"Job {job} is {queued.final_state} and cannot be scaled. Submit another job."
             )
-        return found
+        return queued
 
-    def _check_copies(self, vectorized: VectorizedEnvConfig, job: int | None = None) -> None:
-        """Refuses more copies than any job under way allows, or its own config."""
+    def _check_num_envs(self, vectorized: VectorizedEnvConfig, job: int | None = None) -> None:
+        """Raise ConfigError if `num_envs` exceeds the limit of this or an unfinished job."""
         limits = [(vectorized.max_concurrent_envs, "its own max_concurrent_envs")]
         for other in self._queue.jobs(include_ended=False):
             if other.id != job and (other.target_state != STOPPED or self._queue.is_running(other)):
-                own = other.environment["vectorized"]["max_concurrent_envs"]
-                limits.append((own, f"that of job {other.id}, which has not ended,"))
-        most, whose = min(limits)
-        if vectorized.num_envs > most:
+                limit = other.environment["vectorized"]["max_concurrent_envs"]
+                limits.append((limit, f"max_concurrent_envs of the unfinished job {other.id}"))
+        limit, source = min(limits)
+        if vectorized.num_envs > limit:
             raise ConfigError(
-                f"num_envs is {vectorized.num_envs}, and {whose} allows {most} copies at once: ask "
-                "for fewer, or wait for that job."
+                f"num_envs must be at most {limit}, {source}, got {vectorized.num_envs}. Use fewer "
+                "sub-environments, or wait for that job."
             )
 
     def _supervise(self) -> None:
-        """Sees to it that a supervisor works while there are jobs."""
+        """Start a supervisor if there are jobs and none is running."""
         if has_supervisor(self._queue) or not any(
             job.target_state != STOPPED for job in self._queue.jobs(include_ended=False)
         ):

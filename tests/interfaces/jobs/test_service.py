@@ -50,7 +50,7 @@ def test_a_kernel_is_compiled_by_either_name_and_results_say_what_it_took(servic
     found = service.results(job)
     assert found["backend"] == "compiled" and found["fallback"] is False
     assert found["env_type"] == "SubprocVecEnv" and found["num_envs"] == 4
-    assert found["copies"] == [{"steps": 0, "num_envs": 4}]
+    assert found["num_envs_history"] == [{"steps": 0, "num_envs": 4}]
     assert found["steps_per_second"] > 0 and found["memory_gib"] > 0
     assert found["cpu_percent"] > 0 and "gpu_percent" in found
     assert "best_score" in found["scores"][0]
@@ -76,7 +76,7 @@ def test_a_job_at_work_is_scaled_at_a_checkpoint(service):
     assert read_status(folder).state == "stopped"
     found = service.results(job)
     assert (found["state"], found["scores"], found["folder"]) == ("stopped", [], folder)
-    assert found["copies"][-1]["num_envs"] == 8 and found["evaluations"] == {}
+    assert found["num_envs_history"][-1]["num_envs"] == 8 and found["evaluations"] == {}
 
 
 @pytest.mark.slow
@@ -90,19 +90,21 @@ def test_a_job_that_waits_is_scaled_before_it_begins(service):
 
 
 def test_the_smallest_limit_of_jobs_under_way_governs(service):
-    with pytest.raises(ConfigError, match="its own max_concurrent_envs allows 8"):
+    with pytest.raises(ConfigError, match="at most 8, its own max_concurrent_envs"):
         service.submit("cartpole", {"num_envs": 16}, **SMALL)
     job = service.submit("cartpole", {"num_envs": 2, "max_concurrent_envs": 4}, **LONG)
-    with pytest.raises(ConfigError, match=r"num_envs is 8, and that of job 1.* allows 4"):
+    with pytest.raises(
+        ConfigError, match=r"at most 4, max_concurrent_envs of the unfinished job 1, got 8"
+    ):
         service.submit("cartpole", {"num_envs": 8}, **SMALL)
-    with pytest.raises(ConfigError, match=r"num_envs is 8, and its own max_concurrent_envs"):
+    with pytest.raises(ConfigError, match=r"at most \d+, its own max_concurrent_envs, got 8"):
         service.scale(job, 8)
     with pytest.raises(ConfigError, match="`vectorized` must be keys with values, it is 8"):
         service.submit("cartpole", 8)
     with pytest.raises(ConfigError, match=r"`vectorized\.env_type`: .*SubprocVecEnv") as caught:
         VectorizedEnvConfig(env_type="Dummy")
     assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match=r"num_envs is said by `vectorized`"):
+    with pytest.raises(ConfigError, match=r"num_envs is set by `vectorized`"):
         service.submit("cartpole", num_envs=3)
     service.cancel(job)
     assert service.wait(job, SECONDS) == "stopped"

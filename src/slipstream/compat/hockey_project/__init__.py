@@ -1,1 +1,1 @@
-"""The hockey project's config files and calls, as they are, on our trainer."""
+"""Config files and calls of the hockey project."""

@@ -1,7 +1,7 @@
-"""Config files of the hockey project whose trainer slipstream's replaces, read as they are.
+"""Config files of the hockey project.
 
-Their JSON has the blocks `curriculum`, `hyperparameters`, `training` and `agent`;
-docs/reference/hockey-project.md lists the keys and the intended differences.
+The JSON files have the blocks `curriculum`, `hyperparameters`, `training` and `agent`.
+docs/reference/hockey-project.md lists the counterpart of each key, and the differences.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ Mode = Literal["NORMAL", "TRAIN_SHOOTING", "TRAIN_DEFENSE"]
 _OPPONENTS = {
     **{"none": "idle", "basic_weak": "weak", "basic_strong": "strong", "self_play": "agent"},
 }
-_NEVER = 1e-12  # weight of self-play in phases of bots: how many act from outside may not change
-_COPIES = 1_024  # as many as anybody trains with
+# Weight of self-play in phases of bots: the number of outside players must not change.
+_NEVER = 1e-12
+_MAX_ENVS = 1_024  # upper limit of sub-environments, for the number of timesteps
 _LONGEST = {"NORMAL": 251, "TRAIN_SHOOTING": 81, "TRAIN_DEFENSE": 81}  # steps of a game
 
 
@@ -43,10 +44,10 @@ class _Environment(Config):
         return self
 
     def weights(self) -> dict[str, float]:
-        """Of the modes, by their names."""
+        """Return the weights of the modes by name."""
         if self.mode is not None:
             return {self.mode: 1.0}
-        return _summed((one.mode, one.weight) for one in self.mixture or ())
+        return _sum_by_name((part.mode, part.weight) for part in self.mixture or ())
 
 
 class _Opponent(Config):
@@ -57,34 +58,35 @@ class _Opponent(Config):
     opponents: tuple[_Opponent, ...] | None = None
 
     @model_validator(mode="after")
-    def _somebody(self) -> _Opponent:
-        if self.type == "weighted_mixture" and not any(one.weight for one in self.opponents or ()):
-            raise ValueError("`opponents` of a weighted_mixture names nobody with a weight above 0")
+    def _check_weights(self) -> _Opponent:
+        parts = self.opponents or ()
+        if self.type == "weighted_mixture" and not any(part.weight for part in parts):
+            raise ValueError("`opponents` of a weighted_mixture has no weight above 0")
         return self
 
     def weights(self) -> dict[str, float]:
-        """Of the bots, by our names; `agent` is whom self-play names."""
-        return _summed((_OPPONENTS[one.type], weight) for one, weight in self._met())
+        """Return the weights by slipstream's names of bots; `agent` is self-play."""
+        return _sum_by_name((_OPPONENTS[part.type], weight) for part, weight in self._flatten())
 
     def past(self) -> dict[str, float]:
-        """Weights of what self-play names: snapshots of one's own, or runs."""
-        named = ((one.checkpoint, weight) for one, weight in self._met() if one.type == "self_play")
-        return _summed((place or "snapshots", weight) for place, weight in named)
+        """Return the weights of self-play opponents: snapshots of the learner, or runs."""
+        parts = [(part, weight) for part, weight in self._flatten() if part.type == "self_play"]
+        return _sum_by_name((part.checkpoint or "snapshots", weight) for part, weight in parts)
 
-    def _met(self) -> list[tuple[_Opponent, float]]:
-        """Who is met, by weight: of a mixture within a mixture, its own weight times the share."""
+    def _flatten(self) -> list[tuple[_Opponent, float]]:
+        """Return the opponents of nested mixtures with their weights."""
         if self.type != "weighted_mixture":
             return [(self, 1.0)]
-        found: list[tuple[_Opponent, float]] = []
-        for one in self.opponents or ():
-            inner = one._met()
+        flat: list[tuple[_Opponent, float]] = []
+        for part in self.opponents or ():
+            inner = part._flatten()
             total = sum(weight for _, weight in inner)
-            found += [(who, one.weight * weight / total) for who, weight in inner]
-        return found
+            flat += [(leaf, part.weight * weight / total) for leaf, weight in inner]
+        return flat
 
 
-def _summed(weights: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """By name; who is named twice has both weights."""
+def _sum_by_name(weights: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the sum of weights by name."""
     total: dict[str, float] = {}
     for name, weight in weights:
         total[name] = total.get(name, 0.0) + weight
@@ -102,7 +104,7 @@ class _Shaping(Config):
     DIRECTION_FINAL: float = 2.0
 
     def anneal(self) -> dict[str, Any]:
-        """Weights of our `env.reward` over a member's episodes in the phase."""
+        """Return the schedules of `env.reward` over a member's episodes in the phase."""
         ends = {
             "closeness": (self.CLOSENESS_START, self.CLOSENESS_FINAL),
             "touch": (self.TOUCH_START, self.TOUCH_FINAL),
@@ -129,9 +131,9 @@ class _Curriculum(Config):
     phases: tuple[_Phase, ...]
 
     @model_validator(mode="after")
-    def _some(self) -> _Curriculum:
+    def _check_phases(self) -> _Curriculum:
         if not self.phases:
-            raise ValueError("there is no phase: give one at least")
+            raise ValueError("`phases` is empty. Give at least one")
         return self
 
 
@@ -147,7 +149,7 @@ class _Training(Config):
     reward_scale: Annotated[float, Field(gt=0)] = 0.1
     train_freq: Count = 1
     checkpoint_save_freq: Count | None = None  # episodes
-    checkpoint_frequency: Count | None = None  # steps, as the next
+    checkpoint_frequency: Count | None = None  # timesteps, as the next
     eval_frequency: Count | None = None
 
 
@@ -158,7 +160,7 @@ class _AgentBlock(Config):
 
 
 class HockeyProject(Config):
-    """The whole file."""
+    """Complete config file of the hockey project."""
 
     FIXED_KEYS: ClassVar[tuple[str, ...]] = ()
 
@@ -169,81 +171,85 @@ class HockeyProject(Config):
 
 
 def recognizes(values: Mapping[str, Any]) -> bool:
-    """Whether the blocks are theirs and not ours."""
-    phases = values.get("curriculum")
-    listed = phases.get("phases") if isinstance(phases, Mapping) else None
-    theirs = isinstance(listed, list) and any(
-        isinstance(one, Mapping) and "environment" in one for one in listed
+    """Return whether a config is the hockey project's."""
+    curriculum = values.get("curriculum")
+    phases = curriculum.get("phases") if isinstance(curriculum, Mapping) else None
+    has_environments = isinstance(phases, list) and any(
+        isinstance(phase, Mapping) and "environment" in phase for phase in phases
     )
-    return "hyperparameters" in values or theirs
+    return "hyperparameters" in values or has_environments
 
 
-def differences(values: Mapping[str, Any]) -> str | None:
-    """A sentence on what a file of theirs asks for and is done otherwise here; None: nothing."""
-    agent, found = values["agent"], []  # whole: `to_sections` has read the file
-    kind, given = agent["type"], agent.get("hyperparameters", {})
-    found.append(
-        "a phase ends with the iteration that reaches its episodes, and the games that this cuts "
-        "are counted nowhere"
-    )
-    if kind in ("DDDQN", "DDQN_PER") and given.get("use_huber_loss") is not True:
-        found.append(
-            "its loss is the squared error (no `use_huber_loss: true`), here it is Huber's"
+def differences(values: Mapping[str, Any]) -> str:
+    """Return a notice about keys that have another effect in slipstream."""
+    agent = values["agent"]  # complete, because `to_sections` has validated the file
+    kind, hyperparameters = agent["type"], agent.get("hyperparameters", {})
+    notices = [
+        "a phase ends with the iteration that reaches its episodes, and games cut by that are not "
+        "counted"
+    ]
+    if kind in ("DDDQN", "DDQN_PER") and hyperparameters.get("use_huber_loss") is not True:
+        notices.append("the loss is Huber's instead of the squared error (`use_huber_loss`)")
+    if hyperparameters.get("noise", "normal") != "normal":
+        notices.append(
+            f"exploration noise is independent per timestep instead of {hyperparameters['noise']}"
         )
-    if given.get("noise", "normal") != "normal":
-        found.append(f"its exploration noise is {given['noise']}, here every step's is its own")
-    return f"Otherwise than in this hockey project's file: {'; '.join(found)}." if found else None
+    return f"Differences from the hockey project: {'; '.join(notices)}."
 
 
 def to_sections(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Our sections for their file.
+    """Convert a config of the hockey project to slipstream's sections.
 
     Raises:
-        ConfigError: a key that nobody reads, or something that is done otherwise here.
+        ConfigError: a key is unknown or has no counterpart.
     """
-    if meaningless := _meaningless(values):
+    if unsupported := _find_unsupported(values):
         raise ConfigError(
-            f"This hockey project's file has what cannot be trained here: {'; '.join(meaningless)}."
+            f"This file of the hockey project is not supported: {'; '.join(unsupported)}."
         )
     theirs = validate(HockeyProject, values)
     phases = theirs.curriculum.phases
     if len({phase.environment.keep_mode for phase in phases}) > 1:
-        raise ConfigError("`keep_mode` differs between phases, which changes what is seen.")
+        raise ConfigError(
+            "`keep_mode` differs between phases, but it changes the observation space. Use one "
+            "value in all phases."
+        )
     if theirs.training.max_episode_steps < 250:
         raise ConfigError(
-            f"`training.max_episode_steps` is {theirs.training.max_episode_steps}: a game has 251 "
-            "steps, 81 in the training modes, and is not cut shorter here. Write 251."
+            f"`training.max_episode_steps` must be at least 250, got "
+            f"{theirs.training.max_episode_steps}: a game has 251 steps, or 81 in the training "
+            "modes. Set it to 251."
         )
     if theirs.agent.checkpoint_path is not None:
         raise ConfigError(
-            "`agent.checkpoint_path` names a checkpoint of another program, which cannot be gone "
-            "on from: leave it out."
+            "`agent.checkpoint_path` is a checkpoint of another program, which cannot be resumed. "
+            "Remove it."
         )
-    fineness = _fineness(theirs)
     env = {
         "name": "hockey",
         "puck_hold": phases[0].environment.keep_mode,
-        "num_action_levels": fineness,
-        "opponents": {"weak": 1.0},  # evaluations; theirs play the weak bot, too
+        "num_action_levels": _num_action_levels(theirs),
+        "opponents": {"weak": 1.0},  # in evaluations, as in the hockey project
     }
     past = _past(phases)
     if past:
         env |= {"opponents": {"agent": 1.0}, "self_play": {"opponents": past}}
     total = sum(phase.episodes for phase in phases)
-    most = sum(p.episodes * max(_LONGEST[m] for m in p.environment.weights()) for p in phases)
-    # The last phase ends a run; what copies are in when a phase changes or ends counts for nothing.
-    training: dict[str, Any] = {"total_timesteps": most + (len(phases) + 1) * _COPIES * 251}
+    longest = sum(p.episodes * max(_LONGEST[m] for m in p.environment.weights()) for p in phases)
+    # The last phase ends the run. Running games are discarded at the end of every phase.
+    limit = longest + (len(phases) + 1) * _MAX_ENVS * 251
+    training: dict[str, Any] = {"total_timesteps": limit}
     if theirs.training.checkpoint_save_freq is not None:
         every = theirs.training.checkpoint_save_freq
         training |= {"checkpoint_every": min(1.0, every / total), "policy_every_episodes": every}
     elif theirs.training.checkpoint_frequency is not None:
-        training["checkpoint_every"] = min(1.0, theirs.training.checkpoint_frequency / most)
-    scale, judged = theirs.training.reward_scale, theirs.training.eval_frequency
+        training["checkpoint_every"] = min(1.0, theirs.training.checkpoint_frequency / longest)
+    scale, eval_frequency = theirs.training.reward_scale, theirs.training.eval_frequency
     return {
         "env": env,
         "agent": _agent(theirs),
         "training": training,
-        **({} if judged is None else {"evaluation": {"every_steps": judged}}),
+        **({} if eval_frequency is None else {"evaluation": {"every_steps": eval_frequency}}),
         "curriculum": {
             "phases": [_phase(phase, i, scale, bool(past)) for i, phase in enumerate(phases)],
         },
@@ -251,27 +257,28 @@ def to_sections(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _past(phases: tuple[_Phase, ...]) -> dict[str, float]:
-    """Whom self-play names; a run has one line-up, and phases say how often it is met."""
-    found = [past for phase in phases if (past := phase.opponent.past())]
-    for name in (name for past in found for name in past):
+    """Return the self-play opponents, which must be the same in all phases."""
+    pools = [past for phase in phases if (past := phase.opponent.past())]
+    for name in (name for past in pools for name in past):
         if name.endswith((".pt", ".pth")):
             raise ConfigError(
-                f"`checkpoint: {name}` is a network of another program: name a run of ours, such "
-                "as results/runs/models/RUN, or null for snapshots of the learner itself."
+                f"`checkpoint: {name}` is a network of another program. Give a run of slipstream, "
+                "such as results/runs/models/RUN, or null for snapshots of the learner."
             )
-    if any(past != found[0] for past in found):
+    if any(past != pools[0] for past in pools):
         raise ConfigError(
-            "Opponents of type `self_play` differ between phases, and a run meets one line-up: "
-            "give the same `checkpoint` and weights in all of them, or train a run for each."
+            "Opponents of type `self_play` differ between phases, but a run has one pool of "
+            "opponents. Use the same `checkpoint` and weights in all phases, or train one run per "
+            "phase."
         )
-    return found[0] if found else {}
+    return pools[0] if pools else {}
 
 
-def _phase(phase: _Phase, number: int, scale: float, played: bool) -> dict[str, Any]:
-    met = phase.opponent.weights()
+def _phase(phase: _Phase, number: int, scale: float, self_play: bool) -> dict[str, Any]:
+    opponents = phase.opponent.weights()
     env: dict[str, Any] = {
         "mode": {name.lower(): weight for name, weight in phase.environment.weights().items()},
-        "opponents": {"agent": _NEVER, **met} if played else met,
+        "opponents": {"agent": _NEVER, **opponents} if self_play else opponents,
         "reward": {"scale": scale},
     }
     return {
@@ -283,29 +290,27 @@ def _phase(phase: _Phase, number: int, scale: float, played: bool) -> dict[str, 
     }
 
 
-def _meaningless(values: Mapping[str, Any]) -> list[str]:
-    """What of a file has no counterpart here, each with its key and what to do instead."""
-    found = []
+def _find_unsupported(values: Mapping[str, Any]) -> list[str]:
+    """Return the problems of a file that has no counterpart, each with its key and a fix."""
+    problems = []
     agent, curriculum = values.get("agent"), values.get("curriculum")
     agent = agent if isinstance(agent, Mapping) else {}
     kind = agent.get("type")
     if isinstance(kind, str) and kind not in _BY_TYPE:
-        found.append(
-            f"`agent.type: {kind}` is an agent that slipstream has not (docs/guides/agents.md); "
-            f"known: "
-            f"{', '.join(_BY_TYPE)}"
+        problems.append(
+            f"`agent.type` must be one of {', '.join(_BY_TYPE)}, got {kind} (docs/guides/agents.md)"
         )
-    tried = _lists(values.get("hyperparameters"), "hyperparameters")
-    tried += _lists(agent.get("hyperparameters"), "agent.hyperparameters")
-    if tried:
-        found.append(
-            f"{', '.join(tried)} list values to try, which is a search: give one each, or search "
-            "with `slipstream tune` (docs/guides/studies.md)"
+    searched = _list_keys(values.get("hyperparameters"), "hyperparameters")
+    searched += _list_keys(agent.get("hyperparameters"), "agent.hyperparameters")
+    if searched:
+        problems.append(
+            f"{', '.join(searched)} are lists of values: give one value each, or search with "
+            "`slipstream tune` (docs/guides/studies.md)"
         )
     if curriculum is None:
-        found.append("no `curriculum` says what is trained, these are settings of an agent alone")
+        problems.append("`curriculum` is missing: the file has settings of an agent only")
     phases = curriculum.get("phases") if isinstance(curriculum, Mapping) else None
-    networks: dict[str, str] = {}  # by what is met, its first place
+    networks: dict[str, str] = {}  # first key by type of opponent
     for i, phase in enumerate(phases if isinstance(phases, list) else ()):
         if not isinstance(phase, Mapping):
             continue
@@ -314,18 +319,18 @@ def _meaningless(values: Mapping[str, Any]) -> list[str]:
             if kind in _NETWORKS:
                 networks.setdefault(kind, f"{where}.opponent`")
         if phase.get("reward_bonus") is not None:
-            found.append(f"{where}.reward_bonus` pays for wins in the replay: leave it out")
+            problems.append(f"{where}.reward_bonus` has no counterpart: remove it")
     if networks:
-        met = ", ".join(f"{kind} ({where})" for kind, where in networks.items())
-        found.append(
-            f"opponents of type {met} are another program's networks: train against snapshots of "
-            "one's own, `type: self_play` (docs/guides/self-play.md)"
+        types = ", ".join(f"{kind} ({where})" for kind, where in networks.items())
+        problems.append(
+            f"opponents of type {types} are networks of another program: train against snapshots "
+            "of the learner, `type: self_play` (docs/guides/self-play.md)"
         )
-    return found
+    return problems
 
 
-def _lists(settings: Any, where: str) -> list[str]:
-    """Keys that list values to try: a width is a list of its own."""
+def _list_keys(settings: Any, where: str) -> list[str]:
+    """Return the keys with a list of values to search; layer widths are lists by themselves."""
     if not isinstance(settings, Mapping):
         return []
     return [
@@ -337,47 +342,47 @@ def _lists(settings: Any, where: str) -> list[str]:
 
 
 def _kinds(opponent: Any) -> list[str]:
-    """Types of an opponent and of those in its mixture."""
+    """Return the types of an opponent and of those in its mixture."""
     if not isinstance(opponent, Mapping):
         return []
-    inner = opponent.get("opponents")
-    kinds = [kind for one in inner for kind in _kinds(one)] if isinstance(inner, list) else []
+    parts = opponent.get("opponents")
+    kinds = [kind for part in parts for kind in _kinds(part)] if isinstance(parts, list) else []
     return [*kinds, str(opponent.get("type"))]
 
 
 _NETWORKS = ("archive", "run_checkpoints")
 
 
-def _fineness(theirs: HockeyProject) -> int:
-    if _BY_TYPE[theirs.agent.type].ours != "dqn":
+def _num_action_levels(theirs: HockeyProject) -> int:
+    if _BY_TYPE[theirs.agent.type].name != "dqn":
         return 0
     return int(theirs.agent.hyperparameters.get("action_fineness", 2))
 
 
 class _Agent(NamedTuple):
-    """One of their agents.
+    """Counterpart of an agent of the hockey project.
 
     Attributes:
-        ours: the name of ours.
-        names: what their keys are called here; None: read elsewhere, or without a counterpart.
-        left_open: values of theirs, by our names, where a file gives none.
+        name: slipstream's name of the agent.
+        keys: slipstream's names of its keys; None: converted elsewhere, or without a counterpart.
+        defaults: the hockey project's defaults, by slipstream's names.
     """
 
-    ours: str
-    names: dict[str, str | None]
-    left_open: dict[str, Any]
+    name: str
+    keys: dict[str, str | None]
+    defaults: dict[str, Any]
 
 
 _SHARED: dict[str, str | None] = {
     "discount": "gamma",
     "hidden_dim": "net_arch",
-    "learning_rate": None,  # `hyperparameters` has both, which theirs take
+    "learning_rate": None,  # the block `hyperparameters` defines both
     "batch_size": None,
 }
 _VALUES: dict[str, str | None] = {
     **_SHARED,
     "target_update_freq": "target_update_interval",
-    "eps": None,  # see `_exploration`, as for the next two
+    "eps": None,  # the next three: see `_exploration`
     "eps_min": None,
     "eps_decay": None,
     "grad_clip": "max_grad_norm",
@@ -399,10 +404,10 @@ _BY_TYPE = {
         {
             **_SHARED,
             "tau": "tau",
-            "alpha": None,  # see `_agent`, as for the next
-            "learn_alpha": None,
+            "alpha": None,  # see `_agent`
+            "learn_alpha": None,  # see `_agent`
             "noise": None,  # see `differences`
-            "max_episode_steps": None,  # of its noise
+            "max_episode_steps": None,  # parameter of the noise
         },
         {"net_arch": [256, 256, 256]},
     ),
@@ -422,29 +427,29 @@ _BY_TYPE = {
         },
         {"net_arch": [256, 256]},
     ),
-    "PPO": _Agent("ppo", _SHARED, {}),  # not among theirs
+    "PPO": _Agent("ppo", _SHARED, {}),  # not part of the hockey project
 }
 
 
 def _agent(theirs: HockeyProject) -> dict[str, Any]:
-    kind, given = theirs.agent.type, theirs.agent.hyperparameters
-    known = _BY_TYPE[kind]
-    unknown = sorted(set(given) - set(known.names))
+    kind, hyperparameters = theirs.agent.type, theirs.agent.hyperparameters
+    counterpart = _BY_TYPE[kind]
+    unknown = sorted(set(hyperparameters) - set(counterpart.keys))
     if unknown:
         raise ConfigError(
-            f"`agent.hyperparameters.{unknown[0]}` is not a known key of {kind}; known keys: "
-            f"{', '.join(sorted(known.names))}."
+            f"`agent.hyperparameters.{unknown[0]}` is not a known key of {kind}. Known keys: "
+            f"{', '.join(sorted(counterpart.keys))}."
         )
-    for key, only in (("reward_clip", None), ("max_action", 1.0)):
-        if given.get(key, only) != only:
+    for key, required in (("reward_clip", None), ("max_action", 1.0)):
+        if hyperparameters.get(key, required) != required:
             raise ConfigError(
-                f"`agent.hyperparameters.{key}` is {given[key]!r}: actions run from -1 to 1 here, "
-                "and rewards are not clipped. Leave it out."
+                f"`agent.hyperparameters.{key}` must be {required}, got {hyperparameters[key]!r}: "
+                "actions are in [-1, 1] and rewards are not clipped. Remove it."
             )
     agent: dict[str, Any] = {
-        "name": known.ours,
+        "name": counterpart.name,
         "learning_rate": theirs.hyperparameters.learning_rate,
-        **known.left_open,
+        **counterpart.defaults,
     }
     if kind == "PPO":
         agent["batch_size"] = theirs.hyperparameters.batch_size
@@ -455,20 +460,22 @@ def _agent(theirs: HockeyProject) -> dict[str, Any]:
             "learning_starts": theirs.training.warmup_steps,
             "buffer_size": 1_000_000,
         }
-    agent |= {ours: given[key] for key, ours in known.names.items() if ours and key in given}
-    if known.ours == "dqn":
+    for key, name in counterpart.keys.items():
+        if name and key in hyperparameters:
+            agent[name] = hyperparameters[key]
+    if counterpart.name == "dqn":
         agent |= _exploration(theirs)
-    if kind == "SAC" and not given.get("learn_alpha", True):
-        agent["ent_coef"] = given.get("alpha", 0.2)  # learned, theirs begins at 1 as ours does
+    if kind == "SAC" and not hyperparameters.get("learn_alpha", True):
+        agent["ent_coef"] = hyperparameters.get("alpha", 0.2)  # a learned one starts at 1 in both
     return agent
 
 
 def _exploration(theirs: HockeyProject) -> dict[str, Any]:
-    """Their epsilon falls by a factor in every episode, ours linearly over as many steps."""
-    own = theirs.agent.hyperparameters
-    first, last = float(own.get("eps", 1.0)), float(own.get("eps_min", 0.01))
-    decay = own.get("eps_decay", 0.9995)
-    if decay is None:  # epsilon stays
+    """Convert an epsilon that decays by a factor per episode to a linear one of equal length."""
+    values = theirs.agent.hyperparameters
+    first, last = float(values.get("eps", 1.0)), float(values.get("eps_min", 0.01))
+    decay = values.get("eps_decay", 0.9995)
+    if decay is None:  # constant epsilon
         return {
             "exploration_initial_eps": first,
             "exploration_final_eps": first,
@@ -476,14 +483,16 @@ def _exploration(theirs: HockeyProject) -> dict[str, Any]:
         }
     if not (0.0 < decay < 1.0 and 0.0 < last <= first):
         raise ConfigError(
-            "`agent.hyperparameters`: epsilon must fall: eps >= eps_min > 0 and 0 < eps_decay < 1."
+            "`agent.hyperparameters` must have a decreasing epsilon, got "
+            f"eps={first}, eps_min={last} and eps_decay={decay}. Choose eps >= eps_min > 0 and "
+            "0 < eps_decay < 1."
         )
-    left = math.ceil(math.log(last / first) / math.log(decay))
+    remaining = math.ceil(math.log(last / first) / math.log(decay))  # episodes
     steps = 0
     for phase in theirs.curriculum.phases:
         longest = max(_LONGEST[mode] for mode in phase.environment.weights())
-        steps += min(left, phase.episodes) * longest
-        left -= min(left, phase.episodes)
+        steps += min(remaining, phase.episodes) * longest
+        remaining -= min(remaining, phase.episodes)
     return {
         "exploration_initial_eps": first,
         "exploration_final_eps": last,

@@ -1,7 +1,6 @@
-"""`train_single_run` and `train_run`: the calls and files of the hockey project, on our trainer.
+"""`train_single_run` and `train_run` of the hockey project, with its output files.
 
-Configs are read as they are (`config.py` beside it). docs/reference/hockey-project.md lists the
-intended differences.
+`config.py` reads its config files. docs/reference/hockey-project.md lists the differences.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _COLUMNS = (
 )
 
 
-# Long: a line for each argument of the call that it takes over.
+# The signature is the hockey project's.
 def train_single_run(
     config_path: str | Path | Mapping[str, Any],
     base_output_dir: str | Path = "results/runs",
@@ -48,47 +47,45 @@ def train_single_run(
     checkpoint_path: str | Path | None = None,
     num_envs: int = 1,
 ) -> dict[str, Any]:
-    """Trains one run and writes it into `configs`, `plots`, `csvs` and `models` below a folder.
+    """Train one run and write its files to `configs`, `plots`, `csvs` and `models` in a folder.
 
     Args:
-        config_path: a JSON file of the hockey project's, a YAML file of ours, or such sections.
-        base_output_dir: where the four folders are.
-        run_name: `run_lr5e04_bs512_h256_512_256_<hash>_<time>`, with `_vecN` for N copies, unless
-            given.
-        verbose: progress on standard error.
-        eval_freq_steps: environment steps between evaluations; None: as the file says, else ten in
-            all.
-        eval_num_games: of each evaluation.
-        eval_weak_opponent: they meet the weak bot, else the strong one.
-        device: "cpu", "cuda", "cuda:N", or N for "cuda:N"; None: cpu.
-        checkpoint_path: directory of a run of ours that is gone on with, exactly.
-        num_envs: copies stepped together. It changes speed and not how much is learned from each
-            step.
+        config_path: JSON file of the hockey project, YAML file of slipstream, or such a mapping.
+        base_output_dir: folder of the four folders.
+        run_name: name of the run; None: `run_lr5e04_bs512_h256_512_256_<hash>_<time>`, with `_vecN`
+            for N sub-environments.
+        verbose: print progress to standard error.
+        eval_freq_steps: timesteps between evaluations; None: the file's, else ten evaluations.
+        eval_num_games: games per evaluation.
+        eval_weak_opponent: evaluate against the weak bot; else against the strong one.
+        device: "cpu", "cuda", "cuda:N", or N for "cuda:N"; None: "cpu".
+        checkpoint_path: directory of a slipstream run to resume.
+        num_envs: number of sub-environments. It does not change the updates per timestep.
 
     Returns:
-        run_name, final_reward and mean_reward (both of the last 100 episodes of training),
-        total_episodes, total_steps, total_gradient_steps, and evaluation_results: of each
-        evaluation step, episode, win_rate, mean_reward, std_reward, wins, losses and draws.
+        run_name, final_reward and mean_reward (both of the last 100 training episodes),
+        total_episodes, total_steps, total_gradient_steps, and evaluation_results: step, episode,
+        win_rate, mean_reward, std_reward, wins, losses and draws of each evaluation.
 
     Raises:
-        SlipstreamError: with one paragraph that says what to do.
+        SlipstreamError: the config or the checkpoint is not valid.
     """
-    shown = [ConsoleCallback()] if verbose else []
+    callbacks = [ConsoleCallback()] if verbose else []
     base = Path(base_output_dir)
-    target = _found(config_path)
+    target = _resolve_path(config_path)
     if isinstance(device, int):
         device = str(device) if isinstance(device, bool) else f"cuda:{device}"
     try:
         if checkpoint_path is not None:
             if str(checkpoint_path).endswith((".pt", "_metadata.json")):
                 raise ConfigError(
-                    f"checkpoint_path is {checkpoint_path}, a file of one policy, which has no "
-                    "state to go on from. Give the folder of the run, such as "
+                    f"checkpoint_path is {checkpoint_path}, the file of a single policy, which "
+                    "cannot be resumed. Give the directory of the run, such as "
                     f"checkpoint_path={str(base / 'models' / 'RUN')!r}."
                 )
-            run = api.resume(checkpoint_path, device=device, callbacks=shown, report=False)
-            return _written(run, base, run.path.name)
-        weak = "weak" if eval_weak_opponent else "strong"
+            run = api.resume(checkpoint_path, device=device, callbacks=callbacks, report=False)
+            return _write_files(run, base, run.path.name)
+        bot = "weak" if eval_weak_opponent else "strong"
         changes: dict[str, Any] = {
             "training.num_envs": num_envs,
             "training.device": "cpu" if device is None else device,
@@ -97,22 +94,22 @@ def train_single_run(
         if eval_freq_steps is not None:
             changes["evaluation.every_steps"] = eval_freq_steps
         config = resolve(target, changes)
-        if config.env_settings.get("self_play") is None:  # else both bots judge
-            changes["env.opponents"] = {weak: 1.0}
+        if config.env_settings.get("self_play") is None:  # else evaluations use both bots
+            changes["env.opponents"] = {bot: 1.0}
             config = resolve(target, changes)
         if config.short_name != "hockey":
             raise ConfigError(
-                f"train_single_run trains hockey, and this config has `{config.short_name}`: use "
-                "slipstream.train."
+                "train_single_run requires a config of `hockey`, got one of "
+                f"`{config.short_name}`. Use slipstream.train."
             )
         if config.training.policy_every_episodes is None:
-            changes["training.policy_every_episodes"] = _NEVER  # the last one alone
-        name = run_name or _name_of(config, num_envs)
+            changes["training.policy_every_episodes"] = _NEVER  # only the last policy
+        name = run_name or _run_name(config, num_envs)
         path = base / "models" / name
-        run = api.train(target, out=path, overrides=changes, callbacks=shown, report=False)
-        return _written(run, base, name)
+        run = api.train(target, out=path, overrides=changes, callbacks=callbacks, report=False)
+        return _write_files(run, base, name)
     finally:
-        for callback in shown:
+        for callback in callbacks:
             callback.close()
 
 
@@ -126,27 +123,27 @@ def train_run(
     *arguments: Any,
     **named: Any,
 ) -> dict[str, Any]:
-    """`train_single_run` under their other name, whose evaluations are others where left open."""
-    given = (config_path, base_output_dir, run_name, verbose, eval_freq_steps, eval_num_games)
-    return train_single_run(*given, *arguments, **named)
+    """Call `train_single_run` with the other defaults that the hockey project has here."""
+    first = (config_path, base_output_dir, run_name, verbose, eval_freq_steps, eval_num_games)
+    return train_single_run(*first, *arguments, **named)
 
 
-def _name_of(config: RunConfig, num_envs: int) -> str:
-    """As theirs: learning rate, batch, hidden layers, a hash of the settings, the time."""
+def _run_name(config: RunConfig, num_envs: int) -> str:
+    """Return a name of learning rate, batch size, hidden layers, config hash and time."""
     agent = config.agent
     rate, batch = getattr(agent, "learning_rate", 0.0), config.agent.rows(num_envs)
     rate = rate[0] if isinstance(rate, tuple) else rate
-    shown = f"{rate:.0e}".replace("e-", "e").replace("+", "")
+    rate_text = f"{rate:.0e}".replace("e-", "e").replace("+", "")
     widths = "_".join(str(width) for width in getattr(agent, "net_arch", ()))
     settings = json.dumps(config.as_mapping(), sort_keys=True).encode()
     digest = hashlib.md5(settings, usedforsecurity=False).hexdigest()[:8]
     now = datetime.now().strftime("%Y%m%d_%H%M%S")
-    several = f"_vec{num_envs}" if num_envs > 1 else ""
-    return f"run_lr{shown}_bs{batch}_h{widths}_{digest}_{now}{several}"
+    suffix = f"_vec{num_envs}" if num_envs > 1 else ""
+    return f"run_lr{rate_text}_bs{batch}_h{widths}_{digest}_{now}{suffix}"
 
 
-def _written(run: Run, base: Path, name: str) -> dict[str, Any]:
-    """The files beside the run, and what the call returns."""
+def _write_files(run: Run, base: Path, name: str) -> dict[str, Any]:
+    """Write the files beside the run and return the result of `train_single_run`."""
     for folder in _FOLDERS:
         (base / folder).mkdir(parents=True, exist_ok=True)
     trained, games = _rows(run.metrics()), run.config.evaluation.max_episodes
@@ -155,7 +152,7 @@ def _written(run: Run, base: Path, name: str) -> dict[str, Any]:
         _evaluation(row, games, episodes.get(row["steps"])) for row in _rows(run.evaluations())
     ]
     last = trained[-1]
-    score = math.nan if last["score"] is None else last["score"]  # no episode has ended
+    score = math.nan if last["score"] is None else last["score"]  # no finished episode
     result: dict[str, Any] = {
         "run_name": name,
         "final_reward": score,
@@ -178,13 +175,13 @@ def _written(run: Run, base: Path, name: str) -> dict[str, Any]:
 
 
 def _rows(table: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """Rows of member 0 in a run's table."""
+    """Return the rows of member 0 in a run's table."""
     rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
     return [row for row in rows if row["member"] == 0]
 
 
 def _evaluation(row: Mapping[str, Any], games: int, episode: float | None) -> dict[str, Any]:
-    """One evaluation in their columns; `episode`: how many had ended."""
+    """Return an evaluation in the hockey project's columns; `episode` counts finished ones."""
     wins, losses = (round(games * (row[name] or 0.0)) for name in ("won", "lost"))
     return {
         "step": int(row["steps"]),
@@ -198,13 +195,13 @@ def _evaluation(row: Mapping[str, Any], games: int, episode: float | None) -> di
     }
 
 
-def _found(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
-    """The config; our own `curriculum_simple.json` where theirs is named and not there."""
+def _resolve_path(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
+    """Return the config; a missing `curriculum_simple.json` is replaced by slipstream's."""
     if isinstance(config, Mapping) or path_exists(Path(config)):
         return config
     if Path(config).name != CURRICULUM.name:
         return config
-    print_to_stderr(f"{config} is not there: slipstream's own {CURRICULUM} is trained.")
+    print_to_stderr(f"{config} does not exist. Using slipstream's {CURRICULUM}.")
     return CURRICULUM
 
 

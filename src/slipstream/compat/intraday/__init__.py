@@ -1,8 +1,7 @@
-"""Calls and files of IntradayJules, on our trainer: `TrainerAgent`, `TrainerCore`, `EnvBuilder`.
+"""Calls and config files of IntradayJules: `TrainerAgent`, `TrainerCore`, `EnvBuilder`.
 
-docs/guides/older-systems.md says what each call and key becomes, and what of theirs is done
-otherwise. Names
-are looked up when they are used: `config.py` is read for every config that somebody trains.
+docs/guides/older-systems.md lists the counterpart of each call and key, and the differences. The
+names are imported lazily, because `config.py` is imported for every training config.
 """
 
 from __future__ import annotations

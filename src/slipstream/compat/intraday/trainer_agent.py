@@ -41,10 +41,10 @@ KEYWORDS = ("drawdown", "turnover", "sharpe_ratio", "max_drawdown")
 
 
 class EnvBuilder:
-    """Makes environments from their section `environment`, or from a whole config of theirs.
+    """Builds environments from a section `environment` or a complete IntradayJules config.
 
-    Copy i trades symbol i modulo their number. Prices are ``{SYMBOL}.parquet`` (or .csv). `logger`
-    makes no difference.
+    Sub-environment i trades symbol i modulo their number. Prices are ``{SYMBOL}.parquet`` (or .csv)
+    files. `logger` is ignored.
     """
 
     @staticmethod
@@ -57,94 +57,94 @@ class EnvBuilder:
         use_shared_memory: bool = True,
         logger: Any = None,
     ) -> Any:
-        """An SB3 `VecEnv` of compiled copies; without SB3 Gymnasium's `VectorEnv`, which is said.
+        """Build an SB3 `VecEnv`; without SB3 a Gymnasium `VectorEnv`, with a notice.
 
         Args:
-            symbols: whose prices lie in `data_dir`.
-            data_dir: a folder.
-            config: theirs.
-            n_envs: copies; one for each symbol unless given.
-            monitor_path: ``PATH.monitor.csv`` gets a row for each episode that ends while these
-                copies are stepped, or while a `TrainerAgent` trains on them, with drawdown,
-                turnover, sharpe_ratio and max_drawdown; None: none.
-            use_shared_memory: makes no difference: copies are compiled and share this process's
-                memory.
+            symbols: symbols to trade.
+            data_dir: folder of the price files.
+            config: IntradayJules config.
+            n_envs: number of sub-environments; None: one per symbol.
+            monitor_path: ``PATH.monitor.csv`` receives a row per episode with drawdown, turnover,
+                sharpe_ratio and max_drawdown, also when a `TrainerAgent` trains on this
+                environment. None: no file.
+            use_shared_memory: ignored, because sub-environments run in this process.
 
         Raises:
-            SlipstreamError: prices or settings that cannot be used, in a paragraph.
+            SlipstreamError: prices or settings are not valid.
         """
-        config, symbols = (
-            complete_config(config),
-            [symbols] if isinstance(symbols, str) else symbols,
-        )
-        asked = Vectorized.from_config(config).num_envs(symbols) if n_envs is None else n_envs
-        copies = check_count("n_envs", asked)
-        if copies == 1:
+        config = complete_config(config)
+        symbols = [symbols] if isinstance(symbols, str) else symbols
+        if n_envs is None:
+            n_envs = Vectorized.from_config(config).num_envs(symbols)
+        num_envs = check_count("n_envs", n_envs)
+        if num_envs == 1:
             print_to_stderr(
-                "One environment: one symbol, n_envs or max_envs of 1, or `enabled: false`."
+                "Building a single environment: there is one symbol, `n_envs` or `max_envs` is 1, "
+                "or `enabled` is false."
             )
         target = {"env": env_section(config, symbols, data_dir)}
         if importlib.util.find_spec("stable_baselines3") is None:
-            lost = f", and no {monitor_path}.monitor.csv is written" if monitor_path else ""
+            monitor = f" without {monitor_path}.monitor.csv" if monitor_path else ""
             print_to_stderr(
-                f"Stable-Baselines3 is not installed: this is Gymnasium's VectorEnv{lost}. "
-                f"`{install_command('sb3')}` makes it SB3's VecEnv."
+                f"Stable-Baselines3 is not installed. Building Gymnasium's VectorEnv{monitor} "
+                f"instead of SB3's VecEnv; to get the latter, run `{install_command('sb3')}`."
             )
-            made: Any = gymnasium_vector.make_vec(target, copies)
+            env: Any = gymnasium_vector.make_vec(target, num_envs)
         else:
             from stable_baselines3.common.vec_env import VecMonitor
 
             from slipstream.adapters import sb3
 
-            made = sb3.make_vec(target, copies)
+            env = sb3.make_vec(target, num_envs)
             if monitor_path is not None:
                 Path(monitor_path).parent.mkdir(parents=True, exist_ok=True)
-                with warnings.catch_warnings(action="ignore"):  # its own statistics are the same
-                    made = VecMonitor(made, str(monitor_path), KEYWORDS)
-        made.intraday_env = target["env"]  # what it is a view of
-        return made
+                # It warns that the environment has episode statistics, which are the same.
+                with warnings.catch_warnings(action="ignore"):
+                    env = VecMonitor(env, str(monitor_path), KEYWORDS)
+        env.intraday_env = target["env"]  # `TrainerCore.train` trains on this section
+        return env
 
     @staticmethod
     def build_single_env(
         symbol: str, data_dir: str | Path, config: Mapping[str, Any], logger: Any = None
     ) -> EnvAdapter:
-        """One copy that trades one symbol, as Gymnasium's `Env`."""
+        """Build a Gymnasium `Env` that trades one symbol."""
         return EnvAdapter({"env": env_section(complete_config(config), [symbol], data_dir)})
 
     @staticmethod
     def make_env(config: Mapping[str, Any], logger: Any = None) -> EnvAdapter:
-        """The same of the first symbol of a whole config, whose `vectorized_training` has prices.
+        """Build a Gymnasium `Env` for the first symbol of a complete config.
 
         Raises:
-            ConfigError: it says neither where prices are nor whose.
+            ConfigError: `vectorized_training` has no `data_dir` or no `symbols`.
         """
         vectorized = Vectorized.from_config(config)
         if vectorized.data_dir is None or vectorized.symbols is None:
             raise ConfigError(
-                "`make_env` needs `training.vectorized_training.data_dir` and `.symbols`, whose "
-                "first one it trades; or call build_single_env(symbol, data_dir, config)."
+                "`make_env` requires `training.vectorized_training.data_dir` and `.symbols`, of "
+                "which it trades the first. Or call build_single_env(symbol, data_dir, config)."
             )
         return EnvBuilder.build_single_env(vectorized.symbols[0], vectorized.data_dir, config)
 
     @staticmethod
     def get_optimal_n_envs(symbols: Sequence[str], max_envs: int | None = None) -> int:
-        """One copy for each symbol, `max_envs` at most."""
-        asked = validate(Vectorized, {"max_envs": max_envs})
-        return check_count("symbols", asked.num_envs(symbols))
+        """Return one sub-environment per symbol, at most `max_envs`."""
+        vectorized = validate(Vectorized, {"max_envs": max_envs})
+        return check_count("symbols", vectorized.num_envs(symbols))
 
     @staticmethod
     def validate_environment_config(config: Mapping[str, Any], logger: Any = None) -> bool:
-        """True; what cannot be used is raised in a paragraph, where theirs returned False."""
+        """Validate a config and return True; raise ConfigError if it is not valid."""
         values = complete_config(config)
         resolve(to_sections(values, env_section(values, None, ".")))
         return True
 
 
 def monitor(env: Any, event: Event) -> None:
-    """Writes episodes of training into the ``monitor.csv`` of what `build_vec_env` made.
+    """Write episodes of training into the ``monitor.csv`` of an environment of `build_vec_env`.
 
-    Rows are in its own columns; `drawdown` at an episode's end is nan, for only copies that are
-    stepped here are asked for it. Of more than 100 episodes of an iteration the last ones.
+    `drawdown` is nan, because training does not read it at the end of an episode. At most the last
+    100 episodes of an iteration are written.
     """
     if not isinstance(event, Updated) or event.ended is None:
         return
@@ -152,29 +152,29 @@ def monitor(env: Any, event: Event) -> None:
 
     spec, since = env.venv.batch.spec, round(time.time() - env.t_start, 6)
     for member in event.members:
-        for own in event.ended(member):
-            told = {name: np.array([value]) for name, value in own.items()}
-            told |= sb3.market_metrics(spec, told, np.array([np.nan]))
-            row = {"r": own["return"], "l": int(own["length"]), "t": since}
-            env.results_writer.write_row({**row, **{name: told[name][0] for name in KEYWORDS}})
+        for episode in event.ended(member):
+            metrics = {name: np.array([value]) for name, value in episode.items()}
+            metrics |= sb3.market_metrics(spec, metrics, np.array([np.nan]))
+            row = {"r": episode["return"], "l": int(episode["length"]), "t": since}
+            env.results_writer.write_row({**row, **{name: metrics[name][0] for name in KEYWORDS}})
 
 
 class TrainerCore:
-    """Trains what it is given as their config says.
+    """Trains an agent as an IntradayJules config defines.
 
     Args:
-        config: theirs, whole; read when `train` is called.
-        logger: makes no difference: what is said goes to standard error and into the run's log.
+        config: complete config; validated when `train` is called.
+        logger: ignored: messages go to standard error and to the run's log.
 
     Attributes:
-        run: what `train` made; None before.
+        run: run of the last `train`; None before.
     """
 
     def __init__(self, config: Mapping[str, Any], logger: Any = None) -> None:
         self.config = config
         self._env: Any = None
         self.run: Run | None = None
-        self._vectorized = Vectorized.from_config(config)  # what it names wrongly is said now
+        self._vectorized = Vectorized.from_config(config)  # raises errors early
 
     def create_vectorized_environment(
         self,
@@ -183,97 +183,99 @@ class TrainerCore:
         n_envs: int | None = None,
         use_shared_memory: bool = False,
     ) -> Any:
-        """Copies of the trading environment; see `EnvBuilder.build_vec_env`.
+        """Build the vectorized trading environment; see `EnvBuilder.build_vec_env`.
 
         Args:
-            symbols, data_dir: prices.
-            n_envs: the config's unless given, else one for each symbol.
-            use_shared_memory: makes no difference.
+            symbols: symbols to trade.
+            data_dir: folder of the price files.
+            n_envs: number of sub-environments; None: the config's, else one per symbol.
+            use_shared_memory: ignored.
         """
         monitor = self._vectorized.monitor
         path = monitor.log_path if monitor.enabled else None
         return EnvBuilder.build_vec_env(symbols, data_dir, self.config, n_envs, path)
 
     def set_environment(self, env: Any) -> None:
-        """What is trained on: `create_vectorized_environment`'s, or any environment object.
+        """Set the training environment, from `create_vectorized_environment` or any object.
 
-        An SB3 `VecEnv`, a Gymnasium `VectorEnv` or `Env`, a function that makes one: those are
-        stepped in Python, see `slipstream.register`.
+        An SB3 `VecEnv`, a Gymnasium `VectorEnv` or `Env`, or a function that makes one is stepped
+        in Python; see `slipstream.register`.
         """
         self._env = env
 
     def train(self, out: str | Path | None = None, **training: Any) -> str:
-        """Trains to the end of `total_timesteps` and writes the report.
+        """Train for `total_timesteps` and write the report.
 
         Args:
-            out: run directory, ``runs/<env>-<date>-<time>`` unless given.
-            **training: fields of our `training` section that win over the config's.
+            out: run directory; None: ``runs/<env>-<date>-<time>``.
+            **training: fields of the `training` section; they override the config's.
 
         Returns:
-            Path of the run's directory: `slipstream.load_policy(path)` gives its best policy.
+            Path of the run directory; `slipstream.load_policy(path)` loads its best policy.
         """
-        made = self._made
+        section = self._env_section
         if self._env is None and self._vectorized.data_dir is None:
             raise ConfigError(
-                "There is nothing to train on: call set_env(create_vectorized_env(symbols, "
-                "data_dir)) first, or name `training.vectorized_training.data_dir` and `.symbols`."
+                "There is no training environment. Call set_env(create_vectorized_env(symbols, "
+                "data_dir)) first, or set `training.vectorized_training.data_dir` and `.symbols`."
             )
-        if self._env is not None and made is None:
+        if self._env is not None and section is None:
             sections = to_sections(self.config, {"name": register(self._env)})
-            sections["training"].pop("num_envs", None)  # the environment has its own
+            sections["training"].pop("num_envs", None)  # the environment defines it
         else:
-            sections = to_sections(self.config, made)
-            sections["training"] |= {"num_envs": self._env.num_envs} if made else {}
+            sections = to_sections(self.config, section)
+            sections["training"] |= {"num_envs": self._env.num_envs} if section else {}
             print_to_stderr(differences(self.config, monitored=True))
         callbacks: list[Callback] = [ConsoleCallback()] if is_interactive() else []
-        if getattr(self._env, "results_writer", None) is not None and made is not None:
+        if getattr(self._env, "results_writer", None) is not None and section is not None:
             callbacks.append(partial(monitor, self._env))
         self.run = api.train(sections, out=out, callbacks=callbacks, **training)
         return str(self.run.path)
 
     @property
     def model(self) -> Policy | None:
-        """The policy that validation chose; None before training."""
+        """Best policy on validation; None before training."""
         return None if self.run is None else api.load_policy(self.run)
 
     def get_training_performance_info(self, measure: bool = False) -> dict[str, Any]:
-        """What the training took, as measured here; None before it, and for what nobody measured.
+        """Return measurements of the training; a value that was not measured is None.
 
         Args:
-            measure: step the copies for a moment, together and one alone: `expected_speedup` is
-                how many times as many steps a second they make together.
+            measure: measure `expected_speedup`: steps per second of all sub-environments relative
+                to a single one.
 
         Returns:
-            timestamp, environment_type, num_workers (copies), expected_speedup, shared_memory;
-            steps_per_second, cpu_percent, memory_gib of the training.
+            timestamp, environment_type, num_workers (sub-environments), expected_speedup and
+            shared_memory; steps_per_second, cpu_percent and memory_gib of the training.
         """
-        run, made, copies = self.run, self._made, getattr(self._env, "num_envs", 1)
-        taken = {} if run is None else run.resource_usage() | (run.result or {}) | run.provenance
+        run, section, num_envs = self.run, self._env_section, getattr(self._env, "num_envs", 1)
+        values = {} if run is None else run.resource_usage() | (run.result or {}) | run.provenance
         speedup = None
-        if measure and made is not None:
+        if measure and section is not None:
             seconds = []
-            for number in (1, copies):
-                with api.make_vec({"env": made}, number) as env:
-                    seconds.append(measure_step_seconds(env))  # of one copy
+            for number in (1, num_envs):
+                with api.make_vec({"env": section}, number) as env:
+                    seconds.append(measure_step_seconds(env))  # per sub-environment
             speedup = seconds[0] / seconds[1]
+        usage = ("steps_per_second", "cpu_percent", "memory_gib")
         return {
             "timestamp": datetime.now(UTC).isoformat(),
-            "environment_type": taken.get("backend"),
-            "num_workers": copies,
+            "environment_type": values.get("backend"),
+            "num_workers": num_envs,
             "expected_speedup": speedup,
-            "shared_memory": made is not None,
-            **{name: taken.get(name) for name in ("steps_per_second", "cpu_percent", "memory_gib")},
+            "shared_memory": section is not None,
+            **{name: values.get(name) for name in usage},
         }
 
     @property
-    def _made(self) -> dict[str, Any] | None:
-        """Our section `env` of what `EnvBuilder` made."""
-        found: dict[str, Any] | None = getattr(self._env, "intraday_env", None)
-        return found
+    def _env_section(self) -> dict[str, Any] | None:
+        """Section `env` of an environment that `EnvBuilder` built."""
+        section: dict[str, Any] | None = getattr(self._env, "intraday_env", None)
+        return section
 
 
 class TrainerAgent(TrainerCore):
-    """The same by their shorter names.
+    """`TrainerCore` with shorter method names.
 
     ::
 
@@ -282,8 +284,8 @@ class TrainerAgent(TrainerCore):
         model_path = trainer.train()
 
     Args:
-        config: theirs: `algorithm`, `environment`, `training`, `algo_params`.
-        training_env: as for `set_env`.
+        config: IntradayJules config: `algorithm`, `environment`, `training`, `algo_params`.
+        training_env: environment, as for `set_env`.
     """
 
     create_vectorized_env = TrainerCore.create_vectorized_environment
@@ -295,9 +297,9 @@ class TrainerAgent(TrainerCore):
 
     @property
     def trainer_core(self) -> TrainerCore:
-        """Itself."""
+        """The trainer itself."""
         return self
 
     def get_recommended_n_envs(self, symbols: Sequence[str]) -> int:
-        """One copy for each symbol, the config's `max_envs` at most."""
+        """Return one sub-environment per symbol, at most the config's `max_envs`."""
         return EnvBuilder.get_optimal_n_envs(symbols, self._vectorized.max_envs)

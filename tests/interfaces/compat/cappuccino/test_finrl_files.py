@@ -56,8 +56,8 @@ def test_columns_and_what_is_said(tmp_path, protocol):
     assert frame.schema["timestamp"].time_zone == "UTC"
     assert np.array_equal(frame["timestamp"].dt.replace_time_zone(None).to_numpy(), TIMES)
     assert len(written(tmp_path / "out", "ETH")) == ROWS - 1
-    assert "320 bars of 3 assets (BTC, ETH, LTC); 1 without a price were left out" in said
-    assert "no volume" in said and "close of the bar after" in said and "taken as UTC" in said
+    assert "320 bars of 3 assets (BTC, ETH, LTC); 1 without a price were skipped" in said
+    assert "no volume" in said and "close of the bar after" in said and "read as UTC" in said
 
 
 def test_what_is_written_is_a_market(tmp_path):
@@ -131,7 +131,7 @@ class Runs:
 def test_a_pickle_with_anything_else_in_it_runs_nothing(tmp_path, what, named, name):
     mark = str(tmp_path / "ran")
     source = folder(tmp_path / "data", **{name: what(mark)})
-    with pytest.raises(DataError, match=rf"{name} is not read: it asks for {named}.*asarray"):
+    with pytest.raises(DataError, match=rf"{name} cannot be loaded: it contains {named}.*asarray"):
         import_finrl(source, tmp_path / "out", symbols=COINS)
     assert not os.path.exists(mark) and not (tmp_path / "out").exists()
 
@@ -139,17 +139,21 @@ def test_a_pickle_with_anything_else_in_it_runs_nothing(tmp_path, what, named, n
 @pytest.mark.parametrize(
     ("held", "more", "match"),
     [
-        ({"price_array": b"PK\x03\x04"}, {}, "price_array holds no pickled array"),
-        ({"price_array": pickle.dumps(PRICE)[:200]}, {}, "price_array holds no pickled array"),
+        ({"price_array": b"PK\x03\x04"}, {}, "price_array is no pickled array"),
+        ({"price_array": pickle.dumps(PRICE)[:200]}, {}, "price_array is no pickled array"),
         ({"price_array": [1.0, 2.0]}, {}, r"array of numbers \[bars, columns\], got list"),
         ({"price_array": PRICE[:, 0]}, {}, r"got \(320,\)"),
-        ({"tech_array": TECH[:, :4]}, {}, "each of its 3 assets.*one symbol is missing"),
+        ({"tech_array": TECH[:, :4]}, {}, "each of its 3 assets.*a symbol is missing"),
         ({"tech_array": TECH[1:]}, {}, "the rows of price_array"),
-        ({"time_array": TIMES[1:]}, {}, "319 stamps, price_array 320 rows"),
-        ({"time_array": np.arange(ROWS)}, {}, "counts rows.*--start 2022-01-01 --timeframe 5m"),
-        ({}, {"symbols": ["BTC", "ETH"]}, "3 columns, and 2 names.*one symbol is missing"),
+        ({"time_array": TIMES[1:]}, {}, "319 timestamps, but price_array has 320 rows"),
+        (
+            {"time_array": np.arange(ROWS)},
+            {},
+            "only row numbers.*--start 2022-01-01 --timeframe 5m",
+        ),
+        ({}, {"symbols": ["BTC", "ETH"]}, "3 columns, but there are 2 names.*a symbol is missing"),
         ({}, {"time_zone": "Mars/North"}, "--time-zone Mars/North"),
-        ({}, {"start": "soon", "timeframe": "5m"}, "--start soon"),
+        ({}, {"start": "soon", "timeframe": "5m"}, "--start must be a date.*got soon"),
         ({}, {"start": "2022-01-01", "timeframe": "5 bars"}, "5 bars"),
     ],
 )
@@ -172,4 +176,4 @@ def test_the_command(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "tune crypto --data-dir" in said and "[tech_0,tech_1]" in said
     assert code(["data", "import-finrl", str(tmp_path), str(tmp_path / "x")]) == 2
-    assert "price_array is not there" in capsys.readouterr().err
+    assert "price_array is missing" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def test_a_file_is_recognised_and_its_adapter_named():
     assert read_config(EXAMPLE)["env"]["name"] == "forex"
     said = ignored_keys(EXAMPLE)
     assert said.startswith("`slipstream.compat.intraday` reads this config.")
-    assert "close just seen" in said
+    assert "the last close" in said
 
 
 def test_what_is_passed_over_is_said():
@@ -66,8 +66,8 @@ def test_files_that_they_would_write_and_a_training_here_does_not_are_named(path
     values = changed(f"{path}.tensorboard_log", "logs/tb")
     values["training"]["vectorized_training"]["monitor"] = {"enabled": True}
     said = ignored_keys(values)
-    assert "`monitor.enabled` is passed over" in said and "import TrainerAgent" in said
-    assert "`tensorboard_log: logs/tb` is passed over" in said and "`tensorboard`" in said
+    assert "`monitor.enabled` is ignored" in said and "import TrainerAgent" in said
+    assert "`tensorboard_log: logs/tb` is ignored" in said and "`tensorboard`" in said
     assert "monitor" not in differences(values, monitored=True)
     assert "monitor" not in ignored_keys(changed("training.vectorized_training.monitor", {}))
 
@@ -95,8 +95,8 @@ def test_algorithms(algorithm, params, name, found):
     [
         ("environment.reward_scaling", 0.5, ("reward_scaling", "agent.reward_scaling")),
         ("environment.holding_penalty", 0.1, ("holding_penalty", "env.holding_penalty")),
-        ("environment.initial_equity", 1e5, ("initial_equity", "keep one")),
-        ("env", {"name": "forex"}, ("environment", "env", "keep one")),
+        ("environment.initial_equity", 1e5, ("initial_equity", "Remove one")),
+        ("env", {"name": "forex"}, ("environment", "env", "Remove one")),
         ("agent", {"name": "ppo"}, ("agent",)),
         ("training.num_envs", 4, ("total_timesteps",)),
         ("environment.transaction_cost", -0.1, ("transaction_cost", "-0.1")),
@@ -128,7 +128,7 @@ def test_bad_input_is_one_paragraph(path, value, words):
 def test_copies_by_both_names_are_refused():
     values = changed("training.num_envs", 4)
     values["training"]["vectorized_training"]["n_envs"] = 8
-    with pytest.raises(ConfigError, match="keep one"):
+    with pytest.raises(ConfigError, match="Remove one"):
         to_sections(values)
 
 

@@ -67,7 +67,7 @@ def test_fallback_to_one_environment_is_announced(prices, monkeypatch, capsys):
     config = {**CONFIG, "training": {"vectorized_training": {"enabled": False}}}
     env = TrainerCore(config).create_vectorized_environment(SYMBOLS, prices)
     assert env.num_envs == 1
-    assert "One environment" in capsys.readouterr().err
+    assert "a single environment" in capsys.readouterr().err
 
 
 def test_single_environments(prices):
@@ -98,10 +98,10 @@ def test_a_trainer_without_an_environment_says_what_to_do():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: TrainerAgent("theirs.yaml"), "mapping of its sections"),
-        (lambda: EnvBuilder.validate_environment_config(5), "mapping of its sections"),
-        (lambda: EnvBuilder.build_vec_env([], ".", CONFIG), "`symbols` names none"),
-        (lambda: TrainerAgent(CONFIG).get_recommended_n_envs([]), "`symbols` names none"),
+        (lambda: TrainerAgent("theirs.yaml"), "mapping of sections"),
+        (lambda: EnvBuilder.validate_environment_config(5), "mapping of sections"),
+        (lambda: EnvBuilder.build_vec_env([], ".", CONFIG), "`symbols` is empty"),
+        (lambda: TrainerAgent(CONFIG).get_recommended_n_envs([]), "`symbols` is empty"),
     ],
 )
 def test_what_is_no_config_and_no_symbol_is_refused_in_words(call, words):
