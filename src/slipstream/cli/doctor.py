@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -170,11 +171,14 @@ def _gpu() -> str:
 
 def _cache() -> str:
     folder = cache_folder()
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    size = sum(file.stat().st_size for file in files) / 2**20
-    modules = sum(file.suffix == ".py" for file in files)
+    size, modules = 0, 0
+    for parent, _, names in os.walk(folder):  # unlike rglob, skips folders that vanish
+        modules += sum(name.endswith(".py") for name in names)
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += os.stat(os.path.join(parent, name)).st_size
     mode = folder.stat().st_mode & 0o777
-    text = f"{folder}: {modules} modules, {size:.1f} MiB, mode {mode:04o}"
+    text = f"{folder}: {modules} modules, {size / 2**20:.1f} MiB, mode {mode:04o}"
     if mode & 0o077:
         text += "; accessible to other users, run chmod 700"
     if os.access(folder, os.W_OK):

@@ -180,7 +180,9 @@ def test_list(slipstream):
 def test_doctor_says_what_auto_is(slipstream):
     outcome = slipstream("doctor", "pendulum")
     assert outcome.code == 0
-    assert "32 environments per member (50 iterations of 256 steps" in " ".join(outcome.out.split())
+    assert "32 environments per member (limit: 50 iterations of 256 steps" in " ".join(
+        outcome.out.split()
+    )
     assert "slipstream autotune pendulum" in outcome.out
 
 
@@ -198,6 +200,22 @@ def test_doctor(slipstream):
     assert outcome.code == 0
     for word in ("cores", "memory", "GPU", "torch", "numba", "compiled kernels", "shards: auto"):
         assert word in outcome.out
+
+
+def test_doctor_skips_modules_that_another_process_removes(slipstream, tmp_path, monkeypatch):
+    (tmp_path / "cache" / ".unfinished-x").mkdir(parents=True)
+    scandir = os.scandir
+
+    def remove_before(path):
+        if str(path).endswith(".unfinished-x"):
+            Path(path).rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr("slipstream.cli.doctor.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(os, "scandir", remove_before)
+    outcome = slipstream("doctor")
+    assert outcome.code == 0 and "0 modules" in outcome.out
+    assert not (tmp_path / "cache" / ".unfinished-x").exists()
 
 
 @pytest.mark.parametrize("target", ["cartpole", "pendulum", "gym:Acrobot-v1"])
@@ -437,7 +455,9 @@ def test_the_data_check_that_a_note_names_has_the_configs_settings(slipstream):
     """The demo's own prices are refused without their time zone."""
     text = (files("slipstream") / "cli/demo/demo.yaml").read_text("utf-8")
     data = yaml_file.parse(text, "demo.yaml")["env"]["data"]
-    (note,) = (one for one in load_market(DataConfig(**data)).notes if "lists the places" in one)
+    (note,) = (
+        one for one in load_market(DataConfig(**data)).notes if "data check found warnings" in one
+    )
     outcome = slipstream(*shlex.split(note.split("`")[1])[1:])
     assert outcome.code == 0 and "1 hole of 1 missing bar" in outcome.out
 
