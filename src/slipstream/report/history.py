@@ -271,7 +271,7 @@ def resource_pictures(found: Mapping[str, Floats]) -> list[Picture]:
         axes.set_ylabel(label, fontsize=9)
         axes.set_ylim(bottom=0.0)
     panels[-1].set_xlabel(f"{unit} of training")
-    words = "Processor and memory of all processes, and the machine's cards, over time"
+    words = "CPU, memory and GPU use over time"
     return [make_picture("machine", words, figure)]
 
 

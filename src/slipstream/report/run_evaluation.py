@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.text import plural
 from slipstream.kernels.env_checker import random_actions
 from slipstream.report.history import (
     episode_curves,
@@ -307,15 +308,15 @@ def provenance_lines(run: Run, environment: Environment) -> dict[str, str]:
     """Return the provenance of the run: label and text."""
     training = run.config.training
     first, *later = run.num_envs_history
-    envs = f"{first['num_envs']} environments each"
+    envs = f"{plural(first['num_envs'], 'environment')} each"
     envs += "".join(f", {one['num_envs']} from step {one['steps']:,} on" for one in later)
     work = (
-        f"{training.total_timesteps:,} steps per member, {training.members} member(s), {envs}, "
-        f"seed {training.seed}"
+        f"{training.total_timesteps:,} steps per member, {plural(training.members, 'member')}, "
+        f"{envs}, seed {training.seed}"
     )
     result = run.result or {}
     if "utd_ratio" in result:
         rows = int(result["update_rows"])
-        work += f"; {result['utd_ratio']:.3g} updates of {rows:,} rows for each step"
+        work += f"; {result['utd_ratio']:.3g} updates per environment step, {rows:,} rows each"
     digest = environment.provenance.get("market_sha256")
     return origin_lines(run.provenance, {"Training": work}, run.config.hash, digest)

@@ -139,7 +139,7 @@ def _print_table(played: GamesResult) -> None:
         sides = [metadata.get(name) for name in ("won_left", "won_right")]
         side_shares = " | ".join("-" if side is None else f"{100 * side:.1f}" for side in sides)
         rows.append((games.player2, *shares, side_shares, f"{metadata['mean_length']:.0f}"))
-    columns = ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length")
+    columns = ("opponent", "won %", "drawn %", "lost %", "won % as left | right", "mean length")
     title = f"{played[0].player1}, {len(played[0].result):,} matches per opponent, both sides"
     print_table(columns, rows, title, numbers=True)
     if identical := [games.player2 for games in played if games.deterministic]:
