@@ -65,7 +65,7 @@ def test_nobody_at_that_port(said, port):
 @pytest.mark.parametrize(
     ("does", "kind", "words"),
     [
-        pytest.param("hangs", ResourceError, r"said nothing for 1 s", marks=pytest.mark.slow),
+        pytest.param("hangs", ResourceError, r"no answer within 1 s", marks=pytest.mark.slow),
         ("crashes", ResourceError, "Ray's process ended with exit code 3"),
         ("is owned", ConfigError, "Another process"),
     ],

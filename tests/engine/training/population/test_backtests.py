@@ -286,7 +286,7 @@ BROKEN = {
 def test_passes(engine, tmp_path, monkeypatch, function, fused):
     """Fused with the networks in one loop, and stepped one after another."""
     if not fused:
-        monkeypatch.setattr(BacktestLoop, "fits", staticmethod(lambda env, policy: False))
+        monkeypatch.setattr(BacktestLoop, "is_supported", staticmethod(lambda env, policy: False))
     old, new = BROKEN[function]
     late = new.replace("\n    out[", "\n    if s.bar > p.first + 20:\n        out[")
     if function == "step":
