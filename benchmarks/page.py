@@ -29,10 +29,10 @@ _MARK = re.compile(
 _FIRST = re.compile(r"(<!-- the most important rows -->\n).*?(<!-- end -->)", re.DOTALL)
 ROWS = {
     "steps/s of forex": ("env", "forex_vs_sb3"),
-    "steps/s of CartPole, 1,024 copies": ("env", "cartpole_vs_envpool"),
+    "steps/s of CartPole, 1,024 envs": ("env", "cartpole_vs_envpool"),
     "steps/s of portfolios of 7 assets": ("study", "portfolio_kernel"),
     "steps/s of hockey, two strong bots, one core": ("hockey", "hockey_step"),
-    "steps/s of Gymnasium's CartPole in worker processes, 64 copies": ("vector", "cheap_vs_async"),
+    "steps/s of Gymnasium's CartPole in worker processes, 64 envs": ("vector", "cheap_vs_async"),
     "training steps/s of PPO on forex, 64x64, equal work": ("train", "ppo_vs_sb3_tuned"),
     "training steps/s of PPO on CartPole, 64x64, equal work": ("loops", "ppo_vs_jax"),
     "training steps/s of one DQN on CartPole, 64x64, equal work": ("loops", "dqn_vs_jax"),

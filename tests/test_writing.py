@@ -40,8 +40,8 @@ BANNED = re.compile(
 MOST = {
     "docstrings": 53,
     "words in src": 60,
-    "words in pages": 9,
-    "long lines": 180,
+    "words in pages": 0,
+    "long lines": 0,
     "file names": 12,
 }
 # First words of commands' help: verbs in the imperative.
@@ -67,6 +67,16 @@ def prose(file: Path) -> Iterator[str]:
     for token in tokenize.generate_tokens(text.readline):
         if token.type in (tokenize.STRING, tokenize.COMMENT):
             yield from token.string.splitlines()
+
+
+def page_lines(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield numbers and lines of a page, without the tables that `make docs` writes."""
+    generated = ("<!-- benchmarks/results/", "<!-- the most important rows", "<!-- what a study")
+    inside = False
+    for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+        inside = (inside or line.startswith(generated)) and line != "<!-- end -->"
+        if not inside:
+            yield number, line
 
 
 def limit(what: str, found: list[str]) -> None:
@@ -98,7 +108,7 @@ def test_sources_have_no_banned_words():
 
 
 def test_pages_have_no_banned_words():
-    lines = ((page, line) for page in PAGES for line in page.read_text("utf-8").splitlines())
+    lines = ((page, line) for page in PAGES for _, line in page_lines(page))
     limit(
         "words in pages",
         [f"{page.relative_to(ROOT)}: {line}" for page, line in lines if BANNED.search(line)],
@@ -111,7 +121,7 @@ def test_lines_of_pages_are_wrapped():
         [
             f"{page.relative_to(ROOT)}:{number}: {line[:60]}"
             for page in PAGES
-            for number, line in enumerate(page.read_text("utf-8").splitlines(), 1)
+            for number, line in page_lines(page)
             if len(line) > 120
         ],
     )
