@@ -28,7 +28,7 @@ def test_a_hockey_game_is_drawn_to_its_end():
 
 @pytest.mark.slow
 def test_a_game_against_a_policy_or_in_self_play_is_drawn():
-    """The second seat's copies hold the game whose picture is meant."""
+    """`SelfPlayEnv` holds the game that is rendered."""
     settings = {"self_play": {"opponents": {"random": 1}, "evaluation": {"random": 1}}}
     record_video = RenderableEnv(KernelKind("hockey").load(settings))
     record_video.reset(0)

@@ -1,4 +1,4 @@
-"""What a run, a study and a cluster do with a game."""
+"""Games in runs, studies and clusters."""
 
 from __future__ import annotations
 

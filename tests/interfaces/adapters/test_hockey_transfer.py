@@ -62,13 +62,13 @@ def test_discrete_actions_become_the_numbers_that_the_kernel_makes_of_them():
         env.reset(allocate_buffers(env).obs)
         s, p = Records(env.state)[0], Records(env.params)[0]
         player = HockeyPlayer.__new__(HockeyPlayer)
-        player._keep = keep
+        player._puck_hold = keep
         player.policy = type(
             "P", (), {"actions": type("A", (), {"sizes": (env.spec.action_space.n,)})}
         )
         for choice in range(env.spec.action_space.n):
             decode_action(s, p, np.array([choice]), 0)
-            assert player._numbers(choice) == list(s.act[0])[: 4 if keep else 3]
+            assert player._decode(choice) == list(s.actions[0])[: 4 if keep else 3]
 
 
 def test_a_policy_of_another_game_is_refused(tmp_path):

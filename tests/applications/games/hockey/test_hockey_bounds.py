@@ -1,4 +1,4 @@
-"""What the bounds of a body's way leave out, the exact algorithms find nothing in."""
+"""Swept bounds skip only pairs in which the exact algorithms find no contact."""
 
 import numpy as np
 

@@ -16,7 +16,7 @@ LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4
 
 
 def heads(out, **changes):
-    """How often each role shows heads in the end, [2]."""
+    """Return the final probability of heads for each role, [2]."""
     run = slipstream.train(
         PENNIES,
         out=out,
@@ -58,7 +58,7 @@ def winner(cells):
 
 @functools.cache
 def value(cells, mover):
-    """Of a position for who moves next, by minimax: 1, 0 or -1."""
+    """Return the minimax value of a position for the player to move: 1, 0 or -1."""
     if winner(cells):
         return winner(cells) * mover
     if all(cells):
@@ -71,7 +71,7 @@ def after(cells, place, mark):
 
 
 def results(policy, me, cells=(0,) * 9, mover=1, perfect=True):
-    """Of every game against a player that takes any move of equal, best value: 1, 0, -1 for us.
+    """Return the results of all games against every optimal player: 1, 0 or -1.
 
     Args:
         policy: ours; me: 1 where it begins, else -1; cells, mover: where the game stands.
@@ -125,7 +125,7 @@ def test_the_policy_that_comes_along_loses_to_nobody():
 
 
 def test_who_knows_nothing_loses_to_the_perfect_player():
-    """What the test above would say of an untrained policy."""
+    """An untrained policy loses games, so the test above can fail."""
     from slipstream.rl.agents.ppo.config import PPOConfig
     from slipstream.rl.agents.ppo.ppo import PPO
     from slipstream.training.environments.factory import make_environment

@@ -43,7 +43,7 @@ def test_a_run_and_a_policys_folder_play_as_the_policy_does(trained):
 
 
 def test_drawn_actions_follow_the_policys_distribution(trained):
-    """Of 4,000 first moves each cell is taken as often as the softmax of the logits says."""
+    """The frequency of each cell in 4,000 first moves equals the softmax of the logits."""
     env = slipstream.make_vec(
         TICTACTOE, 4_000, seed=4, self_play={"opponents": {str(trained.path): 1}}
     )

@@ -1,4 +1,4 @@
-"""One seat of a game of two: what it shows is the game's own, and who is met follows from keys."""
+"""`SelfPlayEnv`: observations and rewards are the game's, opponents follow the config."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def env_mask(state, env):
 
 
 def test_seats_follow_from_the_episode_alone():
-    """Of copies 0..5, those of a batch of 3 are the first 3; and both backends agree."""
+    """A batch of 3 equals the first 3 of 6 sub-environments, and both backends agree."""
     runs = []
     for num_envs, backend in ((6, "compiled"), (3, "compiled"), (3, "serial")):
         env = seats(num_envs, backend)

@@ -1,4 +1,4 @@
-"""Who has the second seat where nobody was named for it."""
+"""Default opponents of a game whose config names none."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_a_kernel_suggests_somebody_and_the_run_says_so(tmp_path, name, key, who
 
 
 def test_a_game_of_ones_own_meets_its_own_past():
-    """And who steps it with make_vec has both seats."""
+    """`make_vec` steps both players."""
     config, sentence = resolve(PENNIES).with_opponent()
     assert config.env_settings["self_play"]["opponents"] == {"snapshots": 1.0}
     assert "snapshots of the learner" in sentence

@@ -154,7 +154,7 @@ def test_a_lone_vectorized_copy_answers_as_theirs():
 
 
 def test_their_backtest_loop_runs():
-    """What their `DRL_prediction` reads of an environment, in its order."""
+    """Read an environment in the order of the original `DRL_prediction`."""
     env = made(if_log=True, use_sentiment=False, sentiment_service=None, data_interval="1h")
     env.env_num = 1
     assets = [env.initial_total_asset]

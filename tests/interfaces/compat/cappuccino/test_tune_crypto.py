@@ -28,7 +28,7 @@ def prices(tmp_path, monkeypatch):
 
 
 def refused(words, capsys):
-    """What the command says and does; exit code 2, one paragraph, nothing left behind."""
+    """Errors of the command: exit code 2, one paragraph, no files."""
     assert code(words) == 2
     said = capsys.readouterr().err.strip().splitlines()
     return said[-1]
