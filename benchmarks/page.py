@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +16,7 @@ from matplotlib.ticker import NullFormatter
 
 from benchmarks import measurements
 from benchmarks.comparison import comparison
-from benchmarks.row import cells, markdown
+from benchmarks.row import cells, markdown, wrap_item
 from slipstream.report import plot_style
 
 # <!-- benchmarks/results/env.json --> ... <!-- end -->: what is between is replaced, by all
@@ -87,16 +88,18 @@ def render(page: str, folder: Path) -> str:
 
 
 def _first(folder: Path) -> str:
-    """The table of the most important rows."""
-    heads = ("", "slipstream", "peer", "ratio", "measured")
-    lines: list[tuple[str, ...]] = [heads, ("---",) * len(heads)]
+    """Return the list of the most important rows."""
+    items = []
     for words, (file, name) in ROWS.items():
         measured, row = measurements.find(folder / f"{file}.json", name)
         _, ours, peer, ratio, _, _ = cells(row)
         machine = measured["machine"]
         when = f"{machine['date']}, {machine['processor'].partition('(')[0]}"
-        lines.append((words, ours, peer, ratio, when))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        figures = [f"slipstream {ours}"]
+        figures += [] if peer == "-" else [f"peer {peer}"]
+        figures += [] if ratio == "-" else [f"ratio {ratio}"]
+        items.append(wrap_item(f"**{words}**: {'; '.join(figures)}. Measured {when}."))
+    return "\n".join(items)
 
 
 def _studies(folder: Path) -> str:
@@ -139,8 +142,20 @@ def _stamp(measured: measurements.Measurement) -> str:
 def _table(stamp: str, group: Sequence[measurements.Measurement]) -> str:
     """The rows of measurements of one machine, day and commit."""
     rows = [row for measured in group for row in measured["rows"]]
-    commands = dict.fromkeys(f"`{measured['command']}`" for measured in group)
-    return f"{markdown(rows)}\n\n{stamp}; {', '.join(commands)}."
+    commands = [
+        line
+        for command in dict.fromkeys(measured["command"] for measured in group)
+        for line in _wrap_command(command)
+    ]
+    return "\n".join([markdown(rows), "", f"{stamp}:", "", *(f"    {line}" for line in commands)])
+
+
+def _wrap_command(command: str) -> list[str]:
+    """Return a shell command as lines of at most 90 characters with continuations."""
+    lines = textwrap.wrap(
+        command, 90, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False
+    )
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def illustrate(page: str, files: Path, folder: Path) -> str:
@@ -153,7 +168,7 @@ def illustrate(page: str, files: Path, folder: Path) -> str:
             name = f"{match['file']}-throughput.png"
             folder.mkdir(exist_ok=True)
             (folder / name).write_bytes(plot_style.png(figure))
-            words = "Steps per second of vector layers by number of copies"
+            words = "Steps per second of vector layers by number of environments"
             body = f"![{words}](../{folder.name}/{name})"
         return f"{match[1]}\n{body}\n\n{match[3]}"
 
@@ -165,12 +180,14 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     cells = [cell for row in rows if row["case"] == "systems" for cell in row.get("cells", ())]
     cells = [cell for cell in cells if cell.get("copies") and cell["steps_per_second"]]
     kinds = {cell["env"]: [one for one in cells if one["env"] == cell["env"]] for cell in cells}
-    # Of one number of copies there is no line.
+    # Of one number of environments there is no line.
     kinds = {env: own for env, own in kinds.items() if len({one["copies"] for one in own}) > 1}
     if not kinds:
         return None
     height = 0.9 + 2.6 * len(kinds)
-    figure, panels = plot_style.new_figure("Steps per second by copies", height, [1.0] * len(kinds))
+    figure, panels = plot_style.new_figure(
+        "Steps per second by environments", height, [1.0] * len(kinds)
+    )
     for axes, (kind, mine) in zip(panels, kinds.items(), strict=True):
         for system in dict.fromkeys(cell["system"] for cell in mine):
             line = [cell for cell in mine if cell["system"] == system]
@@ -193,7 +210,7 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_ylabel(f"{kind}:\nsteps/s")
     plot_style.legend(panels[0], 2)
-    panels[-1].set_xlabel("copies")
+    panels[-1].set_xlabel("environments")
     return figure
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -109,9 +110,28 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as a table of a Markdown page."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *(cells(row) for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    """Return the rows as a Markdown list; a table would be too wide to read as text."""
+    return "\n".join(map(_item, rows))
+
+
+def _item(row: Mapping[str, Any]) -> str:
+    name, ours, peer, spread, goal, holds = cells(row)
+    case, _, unit = name.partition(": ")
+    parts = [ours]
+    if peer != "-":
+        parts.append(f"peer {peer}")
+    if spread != "-":
+        parts.append(f"ratio {spread}")
+    if goal != "-":
+        parts.append(f"goal {goal}" + {"yes": ": met", "no": ": **missed**", "-": ""}[holds])
+    return wrap_item(f"**{case}** ({unit}): {'; '.join(parts)}.")
+
+
+def wrap_item(text: str) -> str:
+    """Return an item of a Markdown list, wrapped at 100 columns."""
+    return textwrap.fill(
+        f"- {text}", 100, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+    )
 
 
 def _short(value: float | None) -> str:
