@@ -75,6 +75,17 @@ _RENAMED = {
     "training.total_steps": "training.total_timesteps",
     "tune-machine": "autotune",
 }
+# Members of the classes `Agent` and `Config` that were renamed before the first release.
+_RENAMED_AGENT_MEMBERS = {
+    "MOST_COPIES": "MAX_NUM_ENVS",
+    "acting": "compiled_actor",
+    "among_many": "for_study",
+    "drain_notes": "drain_warnings",
+    "give_way": "relax_sizes",
+    "halves": "double_buffered_ranges",
+    "learning": "compiled_learner",
+    "wants": "experience_type",
+}
 _HYPERPARAMETERS = {
     "learning_rate",
     *(new.removeprefix("agent.") for new in _RENAMED.values() if new.startswith("agent.")),
@@ -102,6 +113,11 @@ def field_name(name: str, known: Collection[str]) -> str | None:
 def renamed(path: str) -> str | None:
     """Return the present name of a config key (dotted), option or command that was renamed."""
     return _RENAMED.get(path)
+
+
+def renamed_agent_member(name: str) -> str | None:
+    """Return the present name of a member of `Agent` or its `Config` that was renamed."""
+    return _RENAMED_AGENT_MEMBERS.get(name)
 
 
 def agent_setting(name: str) -> str | None:

@@ -102,9 +102,9 @@ def percent(value: float | None, digits: int = 1) -> str:
     return f"{text} %"
 
 
-def closest_match(name: str, names: Iterable[str]) -> str | None:
-    """Return the known name most similar to `name`, or None."""
-    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+def closest_match(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known name most similar to `name`, or None below the similarity `cutoff`."""
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return matches[0] if matches else None
 
 

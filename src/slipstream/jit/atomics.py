@@ -42,11 +42,11 @@ def pause() -> None:
     """Spin-wait hint for the CPU."""
 
 
-def give_way() -> None:
+def yield_cpu() -> None:
     """Yield this core to another ready thread."""
 
 
-def rest() -> None:
+def sleep() -> None:
     """Sleep for about 50 microseconds, so that a thread that waits for long frees its core."""
 
 
@@ -101,14 +101,14 @@ def _typed() -> tuple[Callable[..., Any], ...]:
 
         return types.void(), emit
 
-    def give_way(_: Any) -> Any:
+    def yield_cpu(_: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             call_symbol(builder, "sched_yield", ir.IntType(32))
             return context.get_dummy_value()
 
         return types.void(), emit
 
-    def rest(_: Any) -> Any:
+    def sleep(_: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             word = ir.IntType(32)
             call_symbol(builder, "usleep", word, ir.Constant(word, 50))
@@ -125,7 +125,7 @@ def _typed() -> tuple[Callable[..., Any], ...]:
 
         return integer(), emit
 
-    return load, store, add, replace, pause, give_way, rest, core
+    return load, store, add, replace, pause, yield_cpu, sleep, core
 
 
 forms = IntrinsicSet(__name__, _typed)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.jit import alignment, atomics
-from slipstream.jit.atomics import add, core, give_way, load, pause, replace, rest
+from slipstream.jit.atomics import add, core, load, pause, replace, sleep, yield_cpu
 
 # Bound by the code generator to the update's function when it compiles `share` and `help_out`
 # (`bound_globals`): (job, m, phase, task) executes one task of member m's phase.
@@ -118,7 +118,7 @@ def wait_for(gate: Any, limit: int) -> None:
     while load(gate, _DONE) < limit:
         looks += 1
         if looks > _PATIENCE:
-            give_way()
+            yield_cpu()
         else:
             pause()
 
@@ -142,9 +142,9 @@ def next_of_others(gate: Any) -> int:
         looks += 1
         # The leader may be stepping environments for long, or be waiting for this core.
         if looks > _REST or (looks > _PATIENCE and beside_leader(gate)):
-            rest()
+            sleep()
         elif looks > _PATIENCE:
-            give_way()
+            yield_cpu()
         else:
             pause()
     return -1

@@ -33,7 +33,7 @@ from slipstream.kernels.vector_env import (
     concat_episodes,
     concat_final_obs,
 )
-from slipstream.rl.agents.agent import Agent, Learning
+from slipstream.rl.agents.agent import Agent, CompiledLearner
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.replay.replay_config import ReplayConfig, updates_due
 from slipstream.rl.experience.rollout import Rollout
@@ -158,7 +158,7 @@ class FusedReplayLoop:
         env: KernelVectorEnv,
         replay: Replay,
         acting: CompiledActor,
-        learning: Learning,
+        learning: CompiledLearner,
         block: RolloutRows,
         learned: NDArray[np.int64],
     ) -> None:
@@ -199,7 +199,12 @@ class FusedReplayLoop:
         self._collect = module["collect"]
 
     def _arguments(
-        self, begin: int, end: int, block: RolloutRows, acting: CompiledActor, learning: Learning
+        self,
+        begin: int,
+        end: int,
+        block: RolloutRows,
+        acting: CompiledActor,
+        learning: CompiledLearner,
     ) -> tuple[Any, ...]:
         """Return the loop's arguments with the current arrays."""
         loops = self._replay.loops
@@ -210,7 +215,11 @@ class FusedReplayLoop:
         )
 
     def run(
-        self, rollout: Rollout, acting: CompiledActor, learning: Learning, run_tasks: RunTasks
+        self,
+        rollout: Rollout,
+        acting: CompiledActor,
+        learning: CompiledLearner,
+        run_tasks: RunTasks,
     ) -> tuple[float, float, float]:
         """Fill and store all rows, and run the updates that are due.
 
@@ -232,7 +241,7 @@ class FusedReplayLoop:
         acted = min(acted, spent - learned)  # an interruption may have inflated a sample
         return acted, spent - acted - learned, learned
 
-    def _run_rows(self, rollout: Rollout, acting: CompiledActor, learning: Learning) -> None:
+    def _run_rows(self, rollout: Rollout, acting: CompiledActor, learning: CompiledLearner) -> None:
         env, t, end = self._env, 0, len(rollout.reward)
         while t < end:
             env.ensure_capacity()  # may replace arrays
@@ -328,7 +337,7 @@ class Collector:
             Completed episodes in the order (t, e); `e` counts over all slices.
         """
         if self._continues:
-            self.experience.carry_over()
+            self.experience.start_next()
         self._continues = True
         self.prepare()
         assert self._loops is not None
@@ -360,7 +369,7 @@ class Collector:
                 return partial(self._collect_halves, env, halves)
             return partial(self._collect_slice, i, range(len(self.experience.reward)))
         # Prepared before the threads start, as Python code in two threads would block.
-        acting = self.agent.acting(*self._ranges[i])
+        acting = self.agent.compiled_actor(*self._ranges[i])
         assert acting is not None
         return partial(self._collect_fused, i, loop, acting)
 
@@ -414,7 +423,7 @@ class Collector:
         """Create a compiled loop per slice; None for a slice that cannot be compiled."""
         loops: list[FusedLoop | None] = []
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
-            acting = self.agent.acting(lo, hi) if FusedLoop.is_supported(env) else None
+            acting = self.agent.compiled_actor(lo, hi) if FusedLoop.is_supported(env) else None
             block = self.experience.rows
             loops.append(None if acting is None else FusedLoop(env, acting, block))
         return loops
@@ -536,7 +545,7 @@ class ReplayCollector(Collector):
         """
         rollout, final_obs = self.experience, []
         if self._continues:
-            rollout.carry_over()
+            rollout.start_next()
         self._continues = True
         fused = self._fused(run_tasks)
         if fused is not None:
@@ -572,14 +581,14 @@ class ReplayCollector(Collector):
         self._check_and_time()
         return concat_episodes([self.envs[0].drain_episodes()])
 
-    def _prepared(self) -> tuple[CompiledActor, Learning] | None:
+    def _prepared(self) -> tuple[CompiledActor, CompiledLearner] | None:
         """Return the arguments of the compiled call; None if it is not possible."""
         env = self.envs[0]
         # Called even if the loop is not fused: `learn` uses the compiled function.
-        learning = None if self.replay.loops is None else self.agent.learning(self.replay)
+        learning = None if self.replay.loops is None else self.agent.compiled_learner(self.replay)
         if learning is None or len(self.envs) > 1 or not FusedLoop.is_supported(env):
             return None
-        acting = self.agent.acting()
+        acting = self.agent.compiled_actor()
         if acting is None:
             return None
         assert isinstance(env, KernelVectorEnv)
@@ -611,7 +620,7 @@ class ReplayCollector(Collector):
             self.learned += due
 
     def bulk(self, member: int) -> Mapping[str, Any]:
-        return self.replay.bulk(member)
+        return self.replay.chunk_builders(member)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return the state of all environments and the small part of the replay buffer's."""
@@ -634,6 +643,6 @@ class ReplayCollector(Collector):
         self.learned[:] = replay_state.pop("learned")
         self.replay.load_state_dict(replay_state)
         for m, chunks in enumerate(bulk):
-            self.replay.load_bulk(m, chunks)
+            self.replay.load_chunks(m, chunks)
         self.replay.resume(*self._latest())
         return num_restarted

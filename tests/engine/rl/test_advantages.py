@@ -1,7 +1,7 @@
 import numpy as np
 
 from slipstream.rl.compiled_loops import b1, compile_loops, f4, i8
-from slipstream.rl.experience.advantages import advantages as interpreted
+from slipstream.rl.experience.advantages import gae as interpreted
 
 COPIES = (
     *(0, 1, f4(2), f4(2), b1(2), b1(2), b1(2)),
@@ -21,7 +21,7 @@ def gae(reward, value, terminated, truncated, valid, finals, index, gamma, lam):
     """Advantages and targets, compiled; the interpreter's are close (it rounds sums twice)."""
     out = np.empty((2, 2, *reward.shape), np.float32)
     given = (reward, value, terminated, truncated, valid, finals, index, gamma, lam)
-    compiled = compile_loops("advantages_test", {interpreted: COPIES})["advantages"]
+    compiled = compile_loops("advantages_test", {interpreted: COPIES})["gae"]
     copies = reward.shape[1]
     for lo, hi in ((0, copies // 2), (copies // 2, copies)):
         compiled(lo, hi, *given, *out[0])

@@ -93,5 +93,5 @@ def test_an_agent_without_a_compiled_form_is_refused(monkeypatch):
         def act(self): ...
 
     monkeypatch.setattr(agent_registry, "get_agent_class", lambda config: Unfinished)
-    with pytest.raises(ConfigError, match=r"no compiled form. Set `training.learner: torch`"):
+    with pytest.raises(ConfigError, match=r"no compiled implementation. Set `training.learner"):
         agent_registry.load_agent(DQNConfig())

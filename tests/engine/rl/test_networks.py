@@ -45,8 +45,8 @@ def test_outputs_agree_with_torch_and_pass_through_no_padding(activation, net_ar
 def test_first_weights_are_orthogonal_and_follow_from_the_seed():
     network = MlpNetwork(6, (32,), 4, "relu")
     parameters, alone = Parameters(network.shapes(), 3), Parameters(network.shapes(), 1)
-    network.initialise(parameters.weights, [7, 8, 9])
-    network.initialise(alone.weights, [8])
+    network.initialize(parameters.weights, [7, 8, 9])
+    network.initialize(alone.weights, [8])
     assert np.array_equal(parameters.flat[1], alone.flat[0])
     assert not np.array_equal(parameters.flat[0], parameters.flat[1])
     first = parameters.weights["actor.0.weight"][0, :6, :32]
@@ -58,7 +58,7 @@ def test_first_weights_are_orthogonal_and_follow_from_the_seed():
 def test_the_number_of_rows_changes_no_row():
     network = MlpNetwork(600, (300,), 3, "tanh")
     parameters = Parameters(network.shapes(), 2)
-    network.initialise(parameters.weights, [1, 2])
+    network.initialize(parameters.weights, [1, 2])
     x = np.random.default_rng(0).standard_normal((2, 100, input_width(600)), np.float32)
     full = network.act(parameters.weights, x, network.workspace(2, 100)).copy()
     for rows in (1, 8, 9, 17, 64, 70):
@@ -78,7 +78,7 @@ def test_gradients_of_a_few_columns_are_those_of_all_bit_for_bit():
 def test_rows_that_are_kept_are_as_if_no_other_had_passed():
     network = MlpNetwork(3, (5, 9), 2, "relu", critic=False)
     parameters = Parameters(network.shapes(), 1)
-    network.initialise(parameters.weights, [1])
+    network.initialize(parameters.weights, [1])
     rng, table = np.random.default_rng(0), network.tables[0]
     x = rng.standard_normal((6, input_width(3))).astype(np.float32)
     for kept in ([0, 1, 2, 3, 4, 5], [1, 2, 5], [4]):
@@ -94,7 +94,7 @@ def test_rows_that_are_kept_are_as_if_no_other_had_passed():
 def test_images_of_any_size_have_gradients(shape):
     network = ConvolutionalNetwork(shape, 32, 3)
     parameters = Parameters(network.shapes(), 2)
-    network.initialise(parameters.weights, [1, 2])
+    network.initialize(parameters.weights, [1, 2])
     draw = np.random.default_rng(0)
     x = draw.integers(0, 256, (2, 8, *shape), np.uint8)
     leaves = {k: torch.from_numpy(v).requires_grad_() for k, v in parameters.weights.items()}

@@ -188,3 +188,41 @@ def test_half_an_agent_is_refused(tmp_path):
         file.write_text(source)
         with pytest.raises(ConfigError, match=words):
             load_config(str(file))
+
+
+TYPE = 'experience_type = "rollout"'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (TYPE, 'wants = "rollout"', "`Agent.wants` is called `experience_type`. Rename it"),
+        (TYPE, 'experience_typ = "rollout"', "`Agent.experience_typ` .* mean `experience_type`"),
+        (TYPE, "pass", "`Agent` has no `experience_type`. Set `experience_type = "),
+        (TYPE, 'experience_type = "on_policy"', "unknown experience_type 'on_policy'. Set"),
+        (TYPE, 'experience_type = "replay"', "but no method `learn`. Add"),
+        (TYPE, f"{TYPE}; state_versoin = 3", "`Agent.state_versoin` .* mean `state_version`"),
+        (TYPE, f"{TYPE}; halves = None", "`Agent.halves` is called `double_buffered_ranges`"),
+        ("def update(self, r", "def updaet(self, r", "`Agent.updaet` .* mean `update`"),
+        ("PER_MEMBER:", "PER_MEMBERS:", "`Config.PER_MEMBERS` .* mean `PER_MEMBER`"),
+        ("PER_MEMBER:", "MOST_COPIES:", "`Config.MOST_COPIES` is called `MAX_NUM_ENVS`"),
+    ],
+)
+def test_misspelled_and_former_names_of_the_contract_are_refused(old, new, words, tmp_path):
+    """Before this check, such a class silently counted as a rollout agent with the defaults."""
+    text = REINFORCE.read_text()
+    assert old in text
+    file = tmp_path / "misspelled.py"
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=words) as caught:
+        load_config(str(file))
+    assert "misspelled.py" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_names_beside_the_contract_are_allowed(tmp_path):
+    """`updates` resembles `update`, which the class has; private and other names are free."""
+    file = tmp_path / "beside.py"
+    file.write_text(
+        REINFORCE.read_text().replace(TYPE, f"{TYPE}; updates = 0; _wants = 1; baseline_rate = 0.5")
+    )
+    assert load_config(str(file))[0] == str(file)

@@ -54,7 +54,7 @@ class History:
 
     def step(self):
         rollout, rng, e = self.rollout, self.rng, self.copies
-        rollout.carry_over()
+        rollout.start_next()
         rollout.actions[0] = rng.integers(0, CHOICES, (e, 1))
         rollout.reward[0] = rng.standard_normal(e)
         rollout.terminated[0] = rng.random(e) < self.ends

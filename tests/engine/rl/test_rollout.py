@@ -36,6 +36,6 @@ def test_the_last_observation_begins_the_next_block():
     b = FinalObs(np.zeros((0, 2), np.float32), np.zeros((0, 2), np.int64))
     rollout.set_final_obs(a, b)
     assert rollout.final_index.tolist() == [[0, 1]]
-    rollout.carry_over()
+    rollout.start_next()
     assert (rollout.obs[0] == 5).all() and len(rollout.final_index) == 0 and rollout.steps == 6
     assert rollout.final_obs.shape == (0, 2)

@@ -44,6 +44,8 @@ class Config(agent.AgentConfig):
 
 
 class Agent(agent.Agent):
+    experience_type = "rollout"
+
     def __init__(self, config, specs, seeds, num_envs):
         specs = [specs] * len(seeds) if isinstance(specs, EnvSpec) else list(specs)
         if len(specs[0].nvec) != 1 or specs[0].observation_dtype != np.float32:

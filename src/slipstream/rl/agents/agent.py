@@ -1,12 +1,13 @@
-"""The contract of an algorithm: two classes, in a file of this folder or of your own.
+"""The contract of an algorithm: two classes, in a file of this folder or in a user's file.
 
 `Config` declares the fields under `agent:`, and the sizes that follow from them and from N, the
-environments per member. `Agent`, made as ``Agent(config, specs, seeds, num_envs)``, acts and
+environments per member. `Agent`, created as ``Agent(config, specs, seeds, num_envs)``, acts and
 learns. M members share an agent and never mix: a member's weights depend only on its own seed,
 settings and experience, bit for bit. Code outside `rl/agents/` uses this contract only.
 
-Abstract methods are required. Every other method has a working default and is an optional
-extension: compiled acting, sizes for `num_envs: auto` and studies, threads of a lone member.
+Abstract methods and `Agent.experience_type` are required. Every other method has a working default
+and is an optional extension: compiled acting, sizes for `num_envs: auto` and studies, threads of a
+lone member. `agent_registry` rejects public members that look like misspellings of this contract.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class MemberConfig(Config):
     """Settings of M members.
 
     Attributes:
-        PER_MEMBER: fields that may list one number for each member; all others are the same for
-            members that are trained side by side.
+        PER_MEMBER: Fields that may list one number for each member. All others are equal for
+            members that are trained together.
     """
 
     PER_MEMBER: ClassVar[tuple[str, ...]] = ()
@@ -53,7 +54,7 @@ class MemberConfig(Config):
         """Return field `name` as float64 [M]; `default` if it is null or "auto".
 
         Raises:
-            ConfigError: when a list has another length.
+            ConfigError: A list has another length.
         """
         self.check_length(name, members)
         value = getattr(self, name)
@@ -62,10 +63,10 @@ class MemberConfig(Config):
         return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
 
     def check_length(self, name: str, members: int) -> None:
-        """Refuses a list in field `name` of another length; nothing is allocated.
+        """Check the length of a list in field `name`; nothing is allocated.
 
         Raises:
-            ConfigError: with both numbers.
+            ConfigError: The list has another length.
         """
         value = getattr(self, name)
         if isinstance(value, tuple) and len(value) != members:
@@ -75,18 +76,18 @@ class MemberConfig(Config):
             )
 
     def select(self, members: slice | Iterable[int], total: int) -> Self:
-        """The config of some of `total` members: nothing but their lists changes."""
-        chosen = list(range(total))[members] if isinstance(members, slice) else list(members)
+        """Return the config of some of `total` members, with shorter lists."""
+        selected = list(range(total))[members] if isinstance(members, slice) else list(members)
         changes = {}
         for name in self.PER_MEMBER:
             if isinstance(getattr(self, name), tuple):
                 column = self.per_member(name, total)
-                changes[name] = tuple(float(column[m]) for m in chosen)
+                changes[name] = tuple(float(column[m]) for m in selected)
         return self.model_copy(update=changes)
 
     @staticmethod
     def join(configs: Sequence[_Joined]) -> _Joined:
-        """One config of members of equal `shape`: its lists have a number for each."""
+        """Combine the configs of members of equal `shape`; lists have one number for each."""
         changes: dict[str, Any] = {}
         for name in configs[0].PER_MEMBER:
             if any(getattr(config, name) not in (None, "auto") for config in configs):
@@ -96,12 +97,12 @@ class MemberConfig(Config):
 
 
 class AgentConfig(MemberConfig):
-    """Base of `Config`, whose fields are what a user may write.
+    """Base of `Config`, whose fields are the keys under `agent:`.
 
     Attributes:
-        LENGTHS: fields that `iteration_steps` follows from.
-        SIZES: fields that `bytes` follows from.
-        FITTED: sizes that `fit` makes agree; those that are no fields are for searches only.
+        LENGTHS: Fields that determine `iteration_steps`.
+        SIZES: Fields that determine `bytes`.
+        FITTED: Sizes that `fit` makes consistent. Those that are not fields are for searches only.
         MAX_NUM_ENVS: Upper bound of `num_envs: auto`; None for no bound.
     """
 
@@ -116,40 +117,40 @@ class AgentConfig(MemberConfig):
 
     @abstractmethod
     def updates(self, num_envs: int) -> int:
-        """Optimiser updates of a member in one iteration."""
+        """Return the optimizer updates of a member in one iteration."""
 
     @abstractmethod
     def rows(self, num_envs: int) -> int:
-        """Rows that a member learns from in one update."""
+        """Return the rows that a member learns from in one update."""
 
     @abstractmethod
     def weight_bytes(self, spec: EnvSpec) -> int:
-        """Bytes of one member's networks; what acting costs is in proportion to it."""
+        """Return the bytes of one member's networks; the cost of acting is proportional to it."""
 
     @abstractmethod
     def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
         """Return the memory of M members and their experience, without the replay."""
 
     def state_bytes(self, spec: EnvSpec) -> int:
-        """Bytes of one member's networks in its state: weights, moments and targets."""
+        """Return the bytes of one member's state: weights, moments and targets."""
         return self.bytes(spec, 1, 1)
 
     def check(self, num_envs: int) -> None:
-        """Refuses sizes that do not fit together by a ConfigError, which names some that do."""
+        """Raise ConfigError if sizes are inconsistent, and suggest consistent ones."""
 
     def replay(self, num_envs: int) -> ReplayConfig | None:
         """Return the replay configuration; None for agents that learn from rollouts."""
         return None
 
     def check_spaces(self, spec: EnvSpec) -> None:
-        """Refuses an environment that the agent cannot act in.
+        """Check that the agent supports the spaces of an environment.
 
         Raises:
-            ConfigError: with agents that can.
+            ConfigError: It does not. The message suggests agents that do.
         """
 
     def parts(self, num_envs: int) -> int:
-        """Tasks that may run side by side for a lone member."""
+        """Return the number of parallel tasks of a lone member."""
         return 1
 
     def relax_sizes(self, num_envs: int, user_set: Container[str]) -> Self:
@@ -165,23 +166,23 @@ class AgentConfig(MemberConfig):
         return self
 
     def fit(self, sizes: dict[str, Any], num_envs: int) -> tuple[str, ...]:
-        """Makes sizes that a study suggests agree, in place; this config has what they lack.
+        """Make the sizes suggested by a study consistent, in place.
 
         Args:
-            sizes: by name, some of FITTED; only fields are left of them.
-            num_envs: N.
+            sizes: Some of FITTED by name; this config has the others. Only fields remain.
+            num_envs: Environments per member, N.
 
         Returns:
-            Sentences about what was rounded.
+            Messages about rounded sizes.
         """
         return ()
 
 
-def _alone(task: Callable[[], None], run_tasks: RunTasks) -> None:
+def _run_alone(task: Callable[[], None], run_tasks: RunTasks) -> None:
     task()
 
 
-class Learning(NamedTuple):
+class CompiledLearner(NamedTuple):
     """Compiled learning from a replay.
 
     Attributes:
@@ -194,23 +195,24 @@ class Learning(NamedTuple):
     loop: Any
     source: Any
     learner: Any
-    share: Callable[[Callable[[], None], RunTasks], None] = _alone
+    share: Callable[[Callable[[], None], RunTasks], None] = _run_alone
 
 
 class Agent(ABC):
     """M members that act, and learn from their experience.
 
     Attributes:
-        experience_type: Experience of an update: `rollout`, `iteration_steps` of every
-            environment from one policy version; or `replay`, which is learned from between steps.
-        state_version: goes up when `state_dict` changes its meaning: older runs are not resumed.
-        policy: of all members; what is exported.
-        members: M.
+        experience_type: Experience of an update, required. "rollout": `iteration_steps` of every
+            environment from one policy version. "replay": transitions of a replay buffer, which
+            `learn` uses between steps.
+        state_version: Version of `state_dict`. Runs of another version cannot be resumed.
+        policy: Policy of all members, which is exported.
+        members: Number of members, M.
         parts: Ranges of a lone member's environments that may act and learn in parallel.
     """
 
-    experience_type: ClassVar[Literal["rollout", "replay"]] = "rollout"
-    state_version: ClassVar[int] = 2  # columns that are not normalised are not clipped
+    experience_type: ClassVar[Literal["rollout", "replay"]]
+    state_version: ClassVar[int] = 2  # columns that are not normalized are not clipped
     policy: Policy
     members: int
     parts: int = 1
@@ -219,34 +221,41 @@ class Agent(ABC):
     def __init__(
         self, config: Any, specs: EnvSpec | Sequence[EnvSpec], seeds: Sequence[int], num_envs: int
     ) -> None:
-        """config: a `Config`; specs: the environment's, or [M]; seeds: [M]; num_envs: N."""
+        """Create M members.
+
+        Args:
+            config: A `Config`.
+            specs: Specification of the environment, or one per member.
+            seeds: Seed of each member, [M].
+            num_envs: Environments per member, N.
+        """
 
     @abstractmethod
     def act(self, experience: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        """Reads obs[t] and mask[t] of environments lo..hi; writes their actions[t], log_prob[t].
+        """Read obs[t] and mask[t] of environments lo..hi-1; write their actions[t], log_prob[t].
 
         Returns:
-            What the environments receive: [hi - lo, K], valid until the next call for this range.
+            Actions for the environments, [hi - lo, K], valid until the next call for this range.
         """
 
     @abstractmethod
     def update(
         self, experience: Rollout, progress: float | NDArray[np.float64], run_tasks: RunTasks
     ) -> dict[str, NDArray[Any]]:
-        """Update every member on its own part of the experience; ends an iteration.
+        """Update every member on its own part of the experience, at the end of an iteration.
 
         Args:
-            experience: [T, M N], filled, with its final observations.
-            progress: share of the budget spent before it, for schedules; one, or [M].
-            run_tasks: runs tasks of a lone member side by side.
+            experience: Complete rollout [T, M N] with its final observations.
+            progress: Fraction of the budget spent before it, for schedules; a number or [M].
+            run_tasks: Runs tasks of a lone member in parallel.
 
         Returns:
-            Numbers [M] by name, among them `updates` (optimiser updates that changed the member)
-            and `failed` (it had a non-finite gradient and is never updated again).
+            Values [M] by name, with `updates` (optimizer updates that changed the member) and
+            `failed` (it had a non-finite gradient and is never updated again).
         """
 
     def learn(self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks) -> None:
-        """Makes updates [M] of members that hold transitions, between steps, when they are due."""
+        """Make `updates` [M] of each member between steps; required for a replay."""
         raise NotImplementedError  # overridden by agents with a replay
 
     @abstractmethod
@@ -266,7 +275,7 @@ class Agent(ABC):
         """Return new warnings about how the agent computes, each once."""
         return []
 
-    def acting(self, lo: int = 0, hi: int | None = None) -> CompiledActor | None:
+    def compiled_actor(self, lo: int = 0, hi: int | None = None) -> CompiledActor | None:
         """Return the compiled counterpart of `act` for every row of environments lo..hi.
 
         Called once before any state is loaded, so that all code is compiled together, and once per
@@ -287,12 +296,12 @@ class Agent(ABC):
         """Begin to act for one of the `double_buffered_ranges`.
 
         Returns:
-            What waits for it and does the rest of `act`. It returns what environments receive,
-            [E, K], where rows lo..hi are valid until it is called for them again.
+            Function that completes `act`. It returns actions for the environments, [E, K], whose
+            rows lo..hi-1 are valid until the next call for this range.
         """
-        raise NotImplementedError  # of an agent that has halves
+        raise NotImplementedError  # overridden with `double_buffered_ranges`
 
-    def learning(self, replay: Replay) -> Learning | None:
+    def compiled_learner(self, replay: Replay) -> CompiledLearner | None:
         """Return the compiled counterpart of `learn`.
 
         Called once before any state is loaded, so that all code is compiled together, and once per

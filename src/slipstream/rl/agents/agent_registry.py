@@ -1,14 +1,13 @@
-"""Agents: found by name in this folder, or by the path of a user's own file.
+"""Registry of agents: by name in this folder, or by the path of a user's file.
 
-A file `<name>.py` that declares `Agent` at its top level is the agent of its name, and so is a
-folder `<name>/` whose `<name>.py` does. Its parts, see `agent.py`:
+A file `<name>.py` that declares `Agent` at its top level is the agent of that name. So is a folder
+`<name>/` with such a file. It declares two classes, see `agent.py`:
 
-
-    Config  the fields under `agent:`. In a folder it is declared in `config.py`, so that a
-            config can be read without waiting for what learns.
-    Agent   Agent(config, specs, seeds, num_envs): acts and learns. A folder may have its torch form
-            in `torch_<name>.py`, whose Agent takes `device`, too, and `precision` where
-            it is not float32.
+    Config  The fields under `agent:`. A folder declares it in `config.py`, so that a config can be
+            read without importing the algorithm.
+    Agent   Agent(config, specs, seeds, num_envs) acts and learns. A folder may have a reference
+            implementation in `torch_<name>.py`, whose Agent also takes `device`, and `precision`
+            if it supports more than float32.
 """
 
 from __future__ import annotations
@@ -26,78 +25,127 @@ from types import ModuleType
 from typing import Any
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.text import did_you_mean
+from slipstream.core.field_names import renamed_agent_member
+from slipstream.core.text import closest_match, did_you_mean
 from slipstream.kernels.kernel_registry import import_file
 from slipstream.rl.agents.agent import Agent, AgentConfig
 
-_CONTRACT = "agent"  # the file of the base class, which is no agent
+_CONTRACT = "agent"  # module of the base classes
+_MIN_SIMILARITY = 0.8  # of a misspelled member and the right name
+_EXPERIENCE_TYPES = ("rollout", "replay")
 _DECLARES = re.compile(r"^(class Agent\b|Agent\b.*=)", re.MULTILINE)
 
 
 @functools.cache
 def list_agents() -> tuple[str, ...]:
-    """Names of the built-in agents; no module is imported."""
+    """Return the names of the built-in agents without importing their modules."""
     return tuple(sorted(agent_modules()))
 
 
 @functools.cache
 def agent_modules() -> dict[str, str]:
-    """The module of each agent, by the agent's name."""
-    found = {}
+    """Return the module of each agent by name."""
+    modules = {}
     for folder in map(Path, importlib.import_module(__package__).__path__):
-        alone = [(f.stem, f, f.stem) for f in folder.glob("*.py") if f.stem != _CONTRACT]
-        whole = [(f.stem, f, f"{f.stem}.{f.stem}") for f in folder.glob("*/*.py")]
-        whole = [one for one in whole if one[1].parent.name == one[0]]
-        for name, file, module in (*alone, *whole):
+        files = [(f, f.stem) for f in folder.glob("*.py") if f.stem != _CONTRACT]
+        files += [
+            (f, f"{f.stem}.{f.stem}") for f in folder.glob("*/*.py") if f.parent.name == f.stem
+        ]
+        for file, module in files:
             if _DECLARES.search(file.read_text(encoding="utf-8")):
-                found[name] = f"{__package__}.{module}"
-    return found
+                modules[file.stem] = f"{__package__}.{module}"
+    return modules
 
 
 def load_config(name: str) -> tuple[str, type[AgentConfig]]:
-    """An agent's name, of a file its absolute path, and its Config.
+    """Return the name of an agent, or the absolute path of a file, and its Config.
 
     Raises:
-        ConfigError: there is no such agent, or the file holds none.
-        KernelError: the file fails to import.
+        ConfigError: There is no such agent, or the file violates the contract.
+        KernelError: The file cannot be imported.
     """
     if name.endswith(".py"):
         path = Path(name).expanduser().resolve()
-        return str(path), _own_config(import_file(path, "agent"))
+        return str(path), _user_config(import_file(path, "agent"))
     known = list_agents()
     if name not in known:
         raise ConfigError(
-            f"There is no agent `{name}`; {did_you_mean(name, known)} A file of your own is named "
-            "by its path (`my_agent.py`)."
+            f"There is no agent `{name}`; {did_you_mean(name, known)} Name your own agent by the "
+            "path of its file (`my_agent.py`)."
         )
     module, folder = agent_modules()[name], f"{__package__}.{name}"
-    light = f"{folder}.config"
-    config: type[AgentConfig] = importlib.import_module(
-        light if module.startswith(f"{folder}.") else module
-    ).Config
+    config_module = f"{folder}.config" if module.startswith(f"{folder}.") else module
+    config: type[AgentConfig] = importlib.import_module(config_module).Config
     return name, config
 
 
-def _own_config(module: ModuleType) -> type[AgentConfig]:
-    """The Config of a user's file, whose two classes keep the contract."""
+def _user_config(module: ModuleType) -> type[AgentConfig]:
+    """Return the Config of a user's file after checking both classes against the contract."""
     for name, base in (("Config", AgentConfig), ("Agent", Agent)):
         part: Any = getattr(module, name, None)
-        own = isinstance(part, type) and part.__module__ == module.__name__
-        if not (own and issubclass(part, base)):
+        is_declared = isinstance(part, type) and part.__module__ == module.__name__
+        if not (is_declared and issubclass(part, base)):
             raise ConfigError(
                 f"{module.__file__} is not an agent: it lacks a class {name}({base.__name__}), "
                 f"with `from {base.__module__} import {base.__name__}`. "
                 f"docs/guides/custom-agent.md "
                 "shows the shortest agent."
             )
+        _check_names(part, base, f"{module.__file__}: `{name}.")
         missing = sorted(getattr(part, "__abstractmethods__", ()))
         if missing:
             raise ConfigError(
                 f"{module.__file__}: `{name}` lacks {', '.join(missing)}; see {base.__module__} "
                 "for their contract."
             )
+    _check_experience(module.Agent, f"{module.__file__}: `Agent`")
     config: type[AgentConfig] = module.Config
     return config
+
+
+def _check_names(part: type, base: type, where: str) -> None:
+    """Raise ConfigError for former or misspelled names of the contract in a user's class.
+
+    Only names that the class does not override itself are candidates, so that helpers such as
+    `updates` beside `update` are allowed.
+    """
+    defined, inherited = set[str](), set[str]()
+    for cls in part.__mro__[:-1]:  # without `object`
+        is_user_class = not cls.__module__.startswith(("slipstream.", "pydantic"))
+        (defined if is_user_class else inherited).update(vars(cls))
+    for cls in base.__mro__:  # attributes that are set in `__init__`
+        inherited.update(vars(cls).get("__annotations__", ()))
+    candidates = [name for name in sorted(inherited - defined) if not name.startswith("_")]
+    for name in sorted(defined - inherited - set(getattr(part, "model_fields", ()))):
+        if name.startswith("_"):
+            continue
+        new_name = renamed_agent_member(name)
+        if new_name in inherited:
+            raise ConfigError(f"{where}{name}` is called `{new_name}`. Rename it.")
+        guess = closest_match(name, candidates, _MIN_SIMILARITY)
+        if guess:
+            raise ConfigError(
+                f"{where}{name}` is not part of the agent contract; did you mean `{guess}`? Rename "
+                "it, or start a name of your own with an underscore."
+            )
+
+
+def _check_experience(agent: type[Agent], what: str) -> None:
+    """Raise ConfigError if an agent lacks a valid `experience_type`, or `learn` for a replay."""
+    kind = getattr(agent, "experience_type", None)
+    if kind not in _EXPERIENCE_TYPES:
+        problem = "has no `experience_type`"
+        if kind is not None:
+            problem = f"has the unknown experience_type {kind!r}"
+        raise ConfigError(
+            f'{what} {problem}. Set `experience_type = "rollout"` in the class if `update` learns '
+            'from rollouts, or `experience_type = "replay"` if `learn` uses a replay buffer.'
+        )
+    if kind == "replay" and agent.learn is Agent.learn:
+        raise ConfigError(
+            f'{what} has experience_type = "replay" but no method `learn`. Add '
+            '`learn(replay, updates, run_tasks)`, or set `experience_type = "rollout"`.'
+        )
 
 
 def load_agent(
@@ -113,31 +161,31 @@ def load_agent(
     Raises:
         ConfigError: The agent has no such implementation.
     """
-    home = sys.modules[type(config).__module__]
-    alone = hasattr(home, "Agent")
-    name = home.__name__.split(".")[-1 if alone else -2]
+    module = sys.modules[type(config).__module__]
+    is_single_file = hasattr(module, "Agent")
+    name = module.__name__.split(".")[-1 if is_single_file else -2]
     if learner == "torch":
-        form = f"{home.__name__.rpartition('.')[0]}.torch_{name}"
-        if alone or importlib.util.find_spec(form) is None:
+        torch_module = f"{module.__name__.rpartition('.')[0]}.torch_{name}"
+        if is_single_file or importlib.util.find_spec(torch_module) is None:
             raise ConfigError(
-                f"The agent `{name}` has no torch form, which images, devices other than cpu and "
-                "`training.learner: torch` need; choose an agent that has one, such as ppo."
+                f"The agent `{name}` has no torch implementation, which images, devices other than "
+                "cpu and `training.learner: torch` require. Choose an agent with one, such as ppo."
             )
-        how = {} if precision == "float32" else {"precision": precision}
-        return partial(importlib.import_module(form).Agent, device=device, **how)
-    found = get_agent_class(config)
-    if inspect.isabstract(found):
+        options = {} if precision == "float32" else {"precision": precision}
+        return partial(importlib.import_module(torch_module).Agent, device=device, **options)
+    agent = get_agent_class(config)
+    if inspect.isabstract(agent):
         raise ConfigError(
-            f"The agent `{name}` has no compiled form. Set `training.learner: torch` to train it "
-            "by its torch form."
+            f"The agent `{name}` has no compiled implementation. Set `training.learner: torch`."
         )
-    return found
+    _check_experience(agent, f"The agent `{name}`")
+    return agent
 
 
 def get_agent_class(config: AgentConfig) -> type[Agent]:
-    """The compiled form: the class beside the config's, or in the folder's own file."""
-    home = sys.modules[type(config).__module__]
-    if not hasattr(home, "Agent"):
-        home = importlib.import_module(agent_modules()[home.__name__.split(".")[-2]])
-    found: type[Agent] = home.Agent
-    return found
+    """Return the compiled implementation, from the module of the config or of the folder."""
+    module = sys.modules[type(config).__module__]
+    if not hasattr(module, "Agent"):
+        module = importlib.import_module(agent_modules()[module.__name__.split(".")[-2]])
+    agent: type[Agent] = module.Agent
+    return agent

@@ -9,7 +9,7 @@ import numpy as np
 from slipstream.jit.gemm import fused
 
 
-def advantages(
+def gae(
     lo: int, hi: int, reward: Any, value: Any, terminated: Any, truncated: Any, valid: Any,
     final_value: Any, final_index: Any, gamma: Any, lam: Any, advantage: Any, target: Any,
 ) -> None:  # fmt: skip

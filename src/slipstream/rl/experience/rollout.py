@@ -83,7 +83,7 @@ class Rollout:
         index = np.concatenate([part.index for part in finals])
         self.final_index = np.ascontiguousarray(index, np.int64)
 
-    def carry_over(self) -> None:
+    def start_next(self) -> None:
         """Start the next block with the last observation and drop final observations."""
         self.obs[0] = self.obs[self.n_steps]
         if self.mask is not None:

@@ -214,7 +214,7 @@ class Mlp:
                 shapes[layer.bias] = (1, padded(layer.outputs))
         return shapes
 
-    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int], first: int) -> None:
+    def initialize(self, weights: Mapping[str, Array], seeds: Sequence[int], first: int) -> None:
         """Initialize weights; `first` is the number of this network's first matrix.
 
         Weights are orthogonal with zero biases, or weights and biases are uniform in the fan-in.
@@ -272,7 +272,7 @@ class Network(Protocol):
     def shapes(self) -> Shapes:
         """Return shapes of one member's tensors by name."""
 
-    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
+    def initialize(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
         """Initialize weights; those of member m depend on seeds[m] only."""
 
     def workspace(self, members: int, rows: int) -> NetworkWorkspace:
@@ -328,10 +328,10 @@ class MlpNetwork:
     def shapes(self) -> Shapes:
         return {name: shape for mlp in self.mlps for name, shape in mlp.shapes().items()}
 
-    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
+    def initialize(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
         first = 0
         for mlp in self.mlps:
-            mlp.initialise(weights, seeds, first)
+            mlp.initialize(weights, seeds, first)
             first += len(mlp.layers)
 
     def workspace(self, members: int, rows: int) -> NetworkWorkspace:

@@ -116,7 +116,7 @@ class Policy(SummaryRepr):
         if self.actions.head == "gaussian":
             shapes["log_std"] = (self.actions.width,)
         self.parameters = Parameters(shapes, self.members, parts)
-        self.network.initialise(self.parameters.weights, self.seeds)
+        self.network.initialize(self.parameters.weights, self.seeds)
         if self.actions.head == "gaussian":
             self.parameters.weights["log_std"][:] = math.log(init_std)
         self._actors: dict[int, Actor] = {}

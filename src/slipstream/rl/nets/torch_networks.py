@@ -159,7 +159,7 @@ class ConvolutionalNetwork:
             ("critic", dense, 1),
         ]
 
-    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
+    def initialize(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
         for i, (name, inputs, outputs, kernel, _) in enumerate(self.layers):
             shape = (outputs, inputs * kernel * kernel)
             view = weights[f"{name}.weight"].reshape(len(seeds), *shape)

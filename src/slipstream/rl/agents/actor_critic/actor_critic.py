@@ -78,7 +78,7 @@ class Critics:
         self.groups = [Parameters(self.mlp.shapes(), len(seeds)) for _ in range(CRITICS)]
         self.table = self.mlp.table(tensor_offsets(self.mlp.shapes())[0])
         for c, group in enumerate(self.groups):
-            self.mlp.initialise(group.weights, seeds, first + c * len(self.mlp.layers))
+            self.mlp.initialize(group.weights, seeds, first + c * len(self.mlp.layers))
         self.targets: list[NDArray[np.float32]] = [group.flat.copy() for group in self.groups]
 
 
@@ -358,5 +358,5 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         )
         return self._env_actions
 
-    def acting(self, lo: int = 0, hi: int | None = None) -> CompiledActor:
+    def compiled_actor(self, lo: int = 0, hi: int | None = None) -> CompiledActor:
         return CompiledActor(self._loops["explore_rows"], self._explorer)

@@ -584,7 +584,7 @@ class DQN(CompiledLearning, BaseDQN):
         )
         return self._env_actions
 
-    def acting(self, lo: int = 0, hi: int | None = None) -> CompiledActor:
+    def compiled_actor(self, lo: int = 0, hi: int | None = None) -> CompiledActor:
         return CompiledActor(self._explore, self.explorer)
 
 

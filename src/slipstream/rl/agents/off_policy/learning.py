@@ -22,7 +22,7 @@ from slipstream.jit.rng import REPLAY
 from slipstream.jit.struct_pointer import StructPointer
 from slipstream.jit.work_sharing import RunTasks, in_sequence, make_gate, run_with_helpers
 from slipstream.kernels.spec import EnvSpec
-from slipstream.rl.agents.agent import Learning
+from slipstream.rl.agents.agent import CompiledLearner
 from slipstream.rl.agents.off_policy.config import OffPolicyConfig
 from slipstream.rl.agents.population import PopulationAgent
 from slipstream.rl.experience.replay.replay import Replay
@@ -231,25 +231,25 @@ class CompiledLearning(OffPolicyAgent):
         super().__init__(*args)
         self.gate = make_gate()
 
-    def learning(self, replay: Replay) -> Learning | None:
-        return self._make_learning(replay)
+    def compiled_learner(self, replay: Replay) -> CompiledLearner | None:
+        return self._make_compiled_learner(replay)
 
     def learn(
         self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks = in_sequence
     ) -> None:
-        learning = self._make_learning(replay)
+        learning = self._make_compiled_learner(replay)
         assert replay.loops is not None  # images are learned from in the torch form
         learner, store = (learning.source, learning.learner), replay.loops.store
         learning.share(partial(learning.loop, *learner, replay.ring, store, updates), run_tasks)
 
-    def _make_learning(self, replay: Replay) -> Learning:
+    def _make_compiled_learner(self, replay: Replay) -> CompiledLearner:
         if self._packed is None:
             self._packed = StructPointer(self._make_feed(replay)), StructPointer(self.learner)
             loops = self.update_loop, self.help_loop, self.hooks
             self._loop = compile_learning_loop(self.name, *loops, *self._packed, replay)
         source, learner = self._packed
         source.update(source.value._replace(importance=self.importance))
-        return Learning(
+        return CompiledLearner(
             self._loop, source, learner.update(self.learner), partial(self._share, replay)
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,14 +223,16 @@ def _whole_lines(numbers: int) -> int:
 
 
 class BasePPO(PopulationAgent):
-    """M members; a form adds how they act and learn.
+    """Base of the compiled and the torch implementation, which add acting and learning.
 
     Args:
-        config, specs, seeds, num_envs, parts: as for `PopulationAgent`.
+        config, specs, seeds, num_envs, parts: As for `PopulationAgent`.
 
     Attributes:
-        iterations: int64 [M], rollouts that each member learned from.
+        iterations: Rollouts that each member has learned from, int64 [M].
     """
+
+    experience_type: ClassVar[Literal["rollout", "replay"]] = "rollout"
 
     def __init__(
         self,
@@ -330,7 +332,7 @@ class PPO(BasePPO):
         )
         return out
 
-    def acting(self, lo: int = 0, hi: int | None = None) -> CompiledActor:
+    def compiled_actor(self, lo: int = 0, hi: int | None = None) -> CompiledActor:
         actor, first, _ = self._get_actor(lo, hi)
         return CompiledActor(actor.draw, actor.sampler(self._noise_keys(), first))
 

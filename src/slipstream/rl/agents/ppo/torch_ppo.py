@@ -91,7 +91,7 @@ Model = Callable[[Weights, Rows], tuple[Distribution, Tensor]]
 """Network outputs for rows: the action distribution, and values [M, R]."""
 
 
-def advantages(
+def gae(
     reward: Tensor, value: Tensor, following: Tensor, ended: Tensor, valid: Tensor, c: Coefficients
 ) -> tuple[Tensor, Tensor]:
     """Generalised advantage estimates and value targets (Schulman et al. 2016, equation 16).
@@ -356,7 +356,7 @@ class PPOGroup(TorchGroup):
         following = values[:, 1:].clone()
         self._put_final_values(rollout, following)
         following.masked_fill_(terminated, 0.0)
-        advantage, target = advantages(
+        advantage, target = gae(
             *(member_column(reward), values[:, :-1], following),
             *(terminated | truncated, valid, coefficients),
         )

@@ -26,7 +26,7 @@ from slipstream.rl.agents.ppo.losses import (
     pack_rows,
 )
 from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8, split_range
-from slipstream.rl.experience.advantages import advantages
+from slipstream.rl.experience.advantages import gae
 from slipstream.rl.experience.running_mean_std import SCALE, Scale, scale_row
 from slipstream.rl.nets.layers import OFFSET, OUTPUTS, backward, forward, transpose_weights
 from slipstream.rl.nets.optimizer import (
@@ -153,7 +153,7 @@ def critic_outputs(weights: Any, critic: Any, relu: bool, x: Any, buffer: Any) -
 def fill_rows(experience: Any, rows: Any, m: int, lo: int, hi: int) -> None:
     """Compute advantages, targets and packed rows of member m's environments lo..hi-1."""
     e = experience
-    advantages(
+    gae(
         *(lo, hi, e.reward, rows.value, e.terminated, e.truncated, e.valid),
         *(rows.final_value, e.final_index, e.gamma, e.lam, rows.advantage, rows.target),
     )

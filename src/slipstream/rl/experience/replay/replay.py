@@ -287,11 +287,11 @@ class Replay:
         ring.rows[..., ENDING] = NONE
         ring.tree[:] = 0.0
 
-    def bulk(self, member: int) -> Mapping[str, ChunkBuilder]:
+    def chunk_builders(self, member: int) -> Mapping[str, ChunkBuilder]:
         """Return builders of a member's checkpoint chunks by name; see `Chunks`."""
         return self._chunks[member].save(self.ring.written[self._env_slice(member)])
 
-    def load_bulk(self, member: int, chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
+    def load_chunks(self, member: int, chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
         """Restore chunks from `bulk(member)`. Slots of missing chunks are empty."""
         ring, envs = self.ring, self._env_slice(member)
         self._chunks[member].load(ring.written[envs], chunks)
