@@ -19,7 +19,7 @@ from slipstream.rl.nets.policy import Policy
 
 
 class PopulationAgent(Agent):
-    """M members; an agent adds networks, acting and learning.
+    """M members. Agents add networks, acting and learning.
 
     Args:
         config: its per-member lists have length M.
@@ -80,13 +80,13 @@ class PopulationAgent(Agent):
         self._env_actions = np.zeros(shape, policy.actions.dtype)
 
     def learning_rate_at(self, progress: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """Learning rates [M], for the share of the budget that is used."""
+        """Return learning rates [M] for the fraction of the budget that is used."""
         if self.config.learning_rate_schedule == "linear":
             return self._rates * np.maximum(0.0, 1.0 - np.asarray(progress))
         return self._rates.copy()
 
     def scaled_reward(self, rollout: Rollout) -> NDArray[np.float32]:
-        """Rewards to learn from, float32 [T, E], divided by a scale (if any) that has seen them."""
+        """Return rewards for learning, float32 [T, E], divided by an updated scale, if any."""
         if self.reward_scale is None:
             return rollout.reward
         ended = rollout.terminated | rollout.truncated
@@ -120,9 +120,9 @@ class PopulationAgent(Agent):
         self.refresh()
 
     def refresh(self) -> None:
-        """Called where settings, scales or weights were replaced: between two iterations."""
+        """Adopt replaced settings, scales or weights, between two iterations."""
 
     def _scales(self) -> dict[str, Any]:
-        """The running scales that there are, by their names in the state."""
+        """Running scales by name in the state."""
         scales = {"observation": self.policy.scale, "reward": self.reward_scale}
         return {name: scale for name, scale in scales.items() if scale is not None}

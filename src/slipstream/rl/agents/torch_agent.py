@@ -82,7 +82,7 @@ class TorchGroup:
         return tensor_views(flat.detach(), parameters.shapes, parameters.offsets)
 
     def group(self, parameters: Parameters) -> ParamGroup:
-        """Their part of an agent's parameters."""
+        """Return the group's part of an agent's parameters."""
         own = parameters
         arrays = (own.flat, own.first, own.second, own.steps, own.failed)
         state = OptimizerState(*(self.mirror(array) for array in arrays))
@@ -93,7 +93,7 @@ class TorchGroup:
 
     @torch.no_grad()
     def fetch(self) -> None:
-        """Weights, moments and scales as the agent has them now."""
+        """Fetch the current weights, moments and scales of the agent."""
         for own, mirror in self._shared:
             mirror.copy_(self.to_device(own))
         scale = self._policy.scale
@@ -104,15 +104,15 @@ class TorchGroup:
             )
 
     def device_state(self) -> list[Tensor]:
-        """Weights and moments as they are here."""
+        """Weights and moments on the device."""
         return [mirror for _, mirror in self._shared]
 
     def copy_state(self) -> list[Tensor]:
-        """As `device_state`, whatever becomes of them."""
+        """Return a copy of `device_state`."""
         return [mirror.clone() for mirror in self.device_state()]
 
     def write_back(self, state: Sequence[Tensor], *others: Tensor) -> list[NDArray[Any]]:
-        """Weights and moments for everybody else; arrays of other tensors, in the same wait.
+        """Write weights and moments to the agent; return other tensors as arrays.
 
         Args:
             state: `device_state`, `copy_state`, or nothing.
@@ -123,11 +123,11 @@ class TorchGroup:
         return arrays[len(state) :]
 
     def to_device(self, array: NDArray[Any]) -> Tensor:
-        """An array on the device."""
+        """Return an array on the device."""
         return to_device(np.ascontiguousarray(array), self.device)
 
     def to_numpy(self, *tensors: Tensor) -> list[NDArray[Any]]:
-        """Arrays of tensors."""
+        """Return tensors as arrays."""
         return self.to_numpy_async(*tensors)()
 
     def to_numpy_async(self, *tensors: Tensor) -> Callable[[], list[NDArray[Any]]]:
@@ -135,7 +135,7 @@ class TorchGroup:
         return start_transfer(tensors, self.device)
 
     def member_column(self, array: NDArray[Any]) -> Tensor:
-        """Their part of a setting [M], float32 or bool."""
+        """Return the group's part of a setting [M], float32 or bool."""
         own = array[self.members]
         return self.to_device(own if own.dtype == np.bool_ else own.astype(np.float32))
 
@@ -152,7 +152,7 @@ Result = TypeVar("Result")
 
 
 class TorchAgent:
-    """Computes its members in groups.
+    """Agent that computes its members in groups.
 
     On the CPU members are computed one by one, since the bits of a batched product depend on its
     batch size. On a GPU all members are one group, or as large groups as memory allows.
@@ -169,7 +169,7 @@ class TorchAgent:
     _halved = False  # since notes were drained
 
     def make_groups(self, device: str, precision: str) -> None:
-        """Makes the groups, when the agent's own arrays are there.
+        """Create the groups after the agent's arrays.
 
         Raises:
             ResourceError: there is not enough memory for their weights.
@@ -183,7 +183,7 @@ class TorchAgent:
 
     @abstractmethod
     def make_group(self, members: slice) -> TorchGroup:
-        """These members, as the agent's arrays have them."""
+        """Create a group of these members from the agent's arrays."""
 
     def map_groups(
         self,

@@ -83,7 +83,7 @@ class Critics:
 
 
 class ActorCritic(OffPolicyAgent):
-    """M members; an agent adds what its policy is, a form how it acts and learns.
+    """M members. Agents add the policy; implementations add acting and learning.
 
     Args:
         config, specs, seeds, num_envs, parts: as for `PopulationAgent`.
@@ -251,7 +251,7 @@ _NO_MASK = np.zeros((0, 0), np.bool_)
 
 
 class CompiledActorCritic(CompiledLearning, ActorCritic):
-    """M members that act, and learn from what they kept. Members never mix.
+    """M members that act, and learn from a replay. Members never mix.
 
     A member's numbers follow from its seed, its settings and its experience alone: they are the
     same bits whoever is beside it.
@@ -299,7 +299,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
 
     @abstractmethod
     def make_extra(self, workspace: Workspace) -> Any:
-        """`Learner.own`: what the agent's loops read and change besides, a NamedTuple."""
+        """Return `Learner.own`: additional state of the agent's loops, a NamedTuple."""
 
     def _make_workspace(self) -> Workspace:
         net, batch, parts = self._net, self.config.batch_size, self.gradient_parts
@@ -328,7 +328,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         )
 
     def refresh(self) -> None:
-        """Pass the loops this iteration's weights, settings and scales."""
+        """Pass this iteration's weights, settings and scales to the loops."""
         scale = self.policy.scale
         assert scale is not None
         self._explorer = Explorer(

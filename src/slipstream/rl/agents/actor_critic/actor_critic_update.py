@@ -1,4 +1,4 @@
-"""One update of a member's actor and two critics: what it reads and changes, gradients, steps.
+"""Update of a member's actor and two critics: arguments, gradients and optimizer steps.
 
 Plain loops that `off_policy/learning.py` compiles; the torch forms are what they calculate, and an
 actor's gradient is its agent's. An update is a few tasks that may run side by side: by parts of the
@@ -60,7 +60,7 @@ ACTOR_LOSS = 2
 
 
 class NetworkTables(NamedTuple):
-    """The networks.
+    """Networks of one member.
 
     Attributes:
         actor, critic: int64 [L, 7], tables as in `rl/nets/layers.py`. An actor's input is the
@@ -133,7 +133,7 @@ POLICY = 2
 
 
 class Workspace(NamedTuple):
-    """Memory of one member's update. Tasks that run side by side write places of their own.
+    """Memory of one member's update. Parallel tasks write to separate parts.
 
     Rows pass in blocks of b, so that intermediate results stay in the L1 cache.
 
@@ -192,7 +192,7 @@ _ZERO = np.float32(0.0)
 
 
 def row_range(learner: Any, part: int) -> tuple[int, int]:
-    """Returns lo, hi: a part has rows lo..hi-1 of the batch."""
+    """Return lo, hi: a part has rows lo..hi-1 of the batch."""
     return split_range(len(learner.workspace.actor_x), part, learner.parts)
 
 
@@ -259,7 +259,7 @@ def load_critic_rows(learner: Any, kind: int, first: int, last: int) -> None:
 
 
 def critic_gradient(learner: Any, m: int, c: int, weight: Any) -> None:
-    """The gradient of critic c of member m.
+    """Compute the gradient of critic c of member m.
 
         L_c = mean(w (Q_c(s, a) - y)^2 / 2)
 
@@ -293,7 +293,7 @@ def critic_gradient(learner: Any, m: int, c: int, weight: Any) -> None:
 
 
 def scale(learner: Any, m: int, row: Any, out: Any) -> None:
-    """Scales one observation of member m."""
+    """Scale one observation of member m."""
     scale_row(learner.scale, m, row, out)
 
 
@@ -307,7 +307,7 @@ _PREPARE, _CRITICS, _ACTOR, _SUM, _MOVE = 0, 1, 2, 3, 4
 
 
 def update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
-    """One whole update of member m: critics and targets, the actor where it is its turn.
+    """Update member m once: critics and targets, and the actor if it is due.
 
     Args:
         by: Learner; batch: Batch.
@@ -348,7 +348,7 @@ def help_update(learner: Any, batch: Any, weight: Any, error: Any) -> None:
 
 
 def work(job: Any, m: int, phase: int, task: int) -> None:
-    """One task: of a part of the rows, of a critic, or of a part of the actor's weights.
+    """Execute one task: a part of the rows, a critic, or a part of the actor's weights.
 
     Args:
         job: Learner, batch and weights, as for `update`.
@@ -369,7 +369,7 @@ def work(job: Any, m: int, phase: int, task: int) -> None:
 
 
 def update_critic(learner: Any, m: int, c: int) -> None:
-    """Moves critic c of member m by its gradient, and its target after it."""
+    """Update critic c of member m and its target."""
     learned, settings = learner.learned, learner.settings
     critic = learned.critics[c]
     adam_step(critic, m, learner.workspace.squares[c : c + 1], settings.step)
@@ -381,7 +381,7 @@ def update_critic(learner: Any, m: int, c: int) -> None:
 
 
 def record_update(learner: Any, m: int, actor_updated: bool) -> None:
-    """Count an update of member m, and what it saw; of the actor only where it was moved."""
+    """Record the statistics of an update of member m; those of the actor only if it was updated."""
     stats, last = learner.stats, learner.statistics.shape[1]
     end = last if actor_updated else ACTOR_LOSS
     for part in range(len(learner.statistics)):

@@ -63,7 +63,7 @@ class ActorCriticConfig(OffPolicyConfig):
     )
 
     def check_spaces(self, spec: EnvSpec) -> None:
-        """Takes real actions within bounds, and rows of numbers."""
+        """Check for bounded continuous actions and flat observations."""
         super().check_spaces(spec)
         if spec.is_image:
             raise ConfigError(
@@ -87,12 +87,12 @@ class ActorCriticConfig(OffPolicyConfig):
         )
 
     def weight_bytes(self, spec: EnvSpec) -> int:
-        """Bytes of the actor, float32, biases included."""
+        """Return the bytes of the actor, float32, with biases."""
         inputs = int(np.prod(spec.observation_shape)) + 1
         return 4 * _products(inputs, self.net_arch, self.HEAD_WIDTH * spec.action_dim)
 
     def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
-        """The rows of an iteration, and weights with gradients, moments and targets."""
+        """Return the bytes of an iteration's rows, weights, gradients, moments and targets."""
         from slipstream.rl.experience.rollout import rollout_bytes
 
         rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
@@ -101,11 +101,11 @@ class ActorCriticConfig(OffPolicyConfig):
         return rollout + members * (actor + (kept + 2) * self._critic_bytes(spec))
 
     def state_bytes(self, spec: EnvSpec) -> int:
-        """Weights and two moments, and the critics' targets."""
+        """Return the bytes of weights, two moments, and the critics' targets."""
         return 3 * self.weight_bytes(spec) + 4 * self._critic_bytes(spec)
 
     def _critic_bytes(self, spec: EnvSpec) -> int:
-        """Bytes of both critics."""
+        """Return the bytes of both critics."""
         inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_dim
         return 2 * 4 * _products(inputs, self.net_arch, 1)
 

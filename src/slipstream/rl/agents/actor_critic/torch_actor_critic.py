@@ -69,7 +69,7 @@ def learn_values(
     members: Members, networks: Networks, rows: Transitions, td_target: Tensor, active: Tensor,
     target_update_interval: int, c: Coefficients,
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:  # fmt: skip
-    """Moves both critics towards their goal [M, B], and their targets after them.
+    """Update both critics towards their targets [M, B], and then the target networks.
 
     Args:
         chosen: bool [M], who learns; target_update_interval: updates between two of the targets.
@@ -137,7 +137,7 @@ class TorchMembers(ReplayGroup):
 
     @abstractmethod
     def explore(self, head: Tensor, noise: Tensor) -> Tensor:
-        """Actions [g, N, K] in [-1, 1] from the actor's head and standard normal noise."""
+        """Return actions [g, N, K] in [-1, 1] for the actor's head and standard normal noise."""
 
     @abstractmethod
     def improve(
@@ -155,7 +155,7 @@ class TorchMembers(ReplayGroup):
 
     @torch.no_grad()
     def act(self, obs: NDArray[np.float32], keys: NDArray[np.uint64]) -> NDArray[np.float32]:
-        """Actions [g N, K] for observations [g N, *shape] from streams uint64 [g]."""
+        """Return actions [g N, K] for observations [g N, *shape] and random streams, uint64 [g]."""
         agent, shape = self._agent, (self.count, self.num_envs, self._width)
         x = self.inputs(self.to_device(obs).view(*shape[:2], -1))
         streams = torch_distributions.keys_to_tensor(keys, self.device)
@@ -185,7 +185,7 @@ class TorchMembers(ReplayGroup):
 
 
 class TorchActorCritic(TorchLearning, ActorCritic):
-    """M members with actor and critics whose updates torch calculates; see `TorchLearning`."""
+    """M members with actor and critics that torch updates; see `TorchLearning`."""
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
         keys = rng.keys_at_steps(self.seeds, rng.ACT, self.steps)

@@ -58,7 +58,7 @@ class DQNConfig(OffPolicyConfig):
     )
 
     def check_spaces(self, spec: EnvSpec) -> None:
-        """Takes one choice of n; the network of images has no streams."""
+        """Check for a Discrete action space. Image networks do not support dueling."""
         super().check_spaces(spec)
         if self.dueling and spec.is_image:
             raise ConfigError(
@@ -75,18 +75,18 @@ class DQNConfig(OffPolicyConfig):
         )
 
     def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
-        """The rows of an iteration, and weights with target, gradients and two moments."""
+        """Return the bytes of an iteration's rows, weights, target, gradients and moments."""
         from slipstream.rl.experience.rollout import rollout_bytes
 
         rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
         return rollout + (4 + self.parts(num_envs)) * self.weight_bytes(spec) * members
 
     def state_bytes(self, spec: EnvSpec) -> int:
-        """Weights with target and two moments."""
+        """Return the bytes of weights, target and two moments."""
         return 4 * self.weight_bytes(spec)
 
     def weight_bytes(self, spec: EnvSpec) -> int:
-        """Bytes of one network, float32, biases included."""
+        """Return the bytes of one network, float32, with biases."""
         inputs, width = int(np.prod(spec.observation_shape)) + 1, self.net_arch[-1]
         hidden = (*self.net_arch[:-1], 2 * width) if self.dueling else self.net_arch
         widths = (inputs, *hidden, spec.num_actions + self.dueling)

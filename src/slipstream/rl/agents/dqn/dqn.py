@@ -88,7 +88,7 @@ class Settings(NamedTuple):
 
 
 class UpdateWorkspace(NamedTuple):
-    """Memory of one member's update; each part of a batch's rows has places of its own.
+    """Memory of one member's update; each part of a batch has its own memory.
 
     Attributes:
         parts: of a batch's rows, whose gradients are summed; block: b, rows that pass at once.
@@ -140,7 +140,7 @@ _LOSS, _Q_VALUE = 0, 1
 
 
 def update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
-    """Improves member m, which has not failed, by one batch.
+    """Update member m, which has not failed, with one batch.
 
     Args:
         by: Learner; batch: Batch of B transitions.
@@ -167,7 +167,7 @@ def help_update(learner: Any, batch: Any, weight: Any, error: Any) -> None:
 
 
 def work(job: Any, m: int, phase: int, part: int) -> None:
-    """One task of member m's update: of a part of the rows, or of a part of the weights.
+    """Execute one task of member m's update: a part of the rows, or a part of the weights.
 
     Args:
         job: Learner, batch, weight and error, as for `update`.
@@ -187,7 +187,7 @@ def work(job: Any, m: int, phase: int, part: int) -> None:
 
 
 def add_gradient(learner: Any, m: int, part: int, batch: Any, weight: Any, error: Any) -> None:
-    """The gradient of a part of the batch's rows, into its place."""
+    """Compute the gradient of a part of the batch."""
     nets, workspace = learner.nets, learner.workspace
     weights, gradient = nets.online.params[m], nets.online.gradients[m, part]
     gradient[:] = _ZERO
@@ -210,7 +210,7 @@ def add_gradient(learner: Any, m: int, part: int, batch: Any, weight: Any, error
 
 
 def load_observations(learner: Any, m: int, obs: Any, first: int, x: Any) -> None:
-    """Scales observations of member m, from the first on, into x [b, inputs]."""
+    """Scale observations of member m into x [b, inputs]."""
     for r in range(len(x)):
         scale_row(learner.scale, m, obs[first + r], x[r])
 
@@ -244,7 +244,7 @@ def bootstrap_values(learner: Any, m: int, part: int, batch: Any, first: int, b:
 
 
 def action_value(learner: Any, part: int, row: Any, choice: int) -> float:
-    """Q of one choice from a row of outputs."""
+    """Return Q of one action from a row of outputs."""
     if learner.nets.stream == 0:
         return float(row[choice])
     values = learner.workspace.values[part]
@@ -255,7 +255,7 @@ def action_value(learner: Any, part: int, row: Any, choice: int) -> float:
 def output_gradient(
     learner: Any, m: int, part: int, batch: Any, weight: Any, error: Any, first: int, b: int
 ) -> tuple[float, float]:
-    """Derivatives of a block's loss with respect to the outputs, in their place of d_outputs[part].
+    """Compute the derivatives of a block's loss with respect to the outputs in d_outputs[part].
 
     With the error e = Q(s, a) - (f r + discount Q'(s', a')), f the member's factor of rewards, a
     row's loss is Huber's: e^2 / 2 within 1 and |e| - 1/2 beyond, whose derivative is e cut at 1
@@ -331,7 +331,7 @@ class Explorer(NamedTuple):
 
 
 def get_epsilon(explorer: Any, m: int) -> float:
-    """Share of random choices at member m's next step."""
+    """Return epsilon of member m's next step."""
     if explorer.steps[m] < explorer.learning_starts:
         return 1.0
     settings = explorer.settings[m]
@@ -435,13 +435,13 @@ _EXPLORER = Explorer(GREEDY_ACTOR, np.zeros(1, np.uint64), i8(1), f8(2), 0, 1, 0
 
 @functools.cache
 def loops() -> dict[str, Any]:
-    """Compiled form of `explore_rows`, by its name."""
+    """Compile `explore_rows`."""
     examples = (_EXPLORER, 0, f4(2), b1(2), i8(2), f4(1), i8(2))
     return compile_loops("dqn", {explore_rows: examples})
 
 
 class BaseDQN(OffPolicyAgent):
-    """M members; a form adds how they act and learn.
+    """M members. Implementations add acting and learning.
 
     Args:
         config, specs, seeds, num_envs, parts: as for `PopulationAgent`.
@@ -472,14 +472,14 @@ class BaseDQN(OffPolicyAgent):
 
     @property
     def epsilon(self) -> NDArray[np.float64]:
-        """[M], share of random choices at each member's next step."""
+        """Epsilon of each member's next step, [M]."""
         initial, final, steps = self.exploration.T
         share = np.minimum(self.steps / np.maximum(steps, 1), 1.0)
         falling = initial + (final - initial) * np.where(steps > 0, share, 1.0)
         return np.where(self.steps < self.config.learning_starts, 1.0, falling)
 
     def collect_metrics(self) -> dict[str, NDArray[Any]]:
-        """loss, q_value (of what was chosen) and gradient_norm, means over updates; epsilon."""
+        """Return epsilon, and means over updates of loss, q_value (of actions taken) and norm."""
         means = self.sums / np.maximum(self.updates, 1)[:, None]
         metrics = {
             **dict(zip(STATISTICS, means.T.copy(), strict=True)),
@@ -493,7 +493,7 @@ _NO_MASK = np.zeros((0, 0), np.bool_)
 
 
 class DQN(CompiledLearning, BaseDQN):
-    """M members that act epsilon-greedily, and learn from what they kept. Members never mix.
+    """M members that act epsilon-greedily, and learn from a replay. Members never mix.
 
     A member's numbers follow from its seed, its settings and its experience alone: they are the
     same bits whoever is beside it.

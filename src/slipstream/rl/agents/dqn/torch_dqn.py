@@ -1,4 +1,4 @@
-"""DQN's update as its papers have it, over the member axis: torch, autograd, any device.
+"""Reference implementation (torch) of DQN's update over the member axis, on any device.
 
 This is the definition: deep Q-learning (Mnih et al. 2015, "Human-level control through deep
 reinforcement learning"), double (van Hasselt, Guez, Silver 2016, "Deep reinforcement learning with
@@ -38,7 +38,7 @@ Model = Callable[[Weights, Tensor], Tensor]
 
 
 def dueling_values(outputs: Tensor, num_actions: int) -> Tensor:
-    """Q = V + A - mean(A) of outputs [..., > n]: advantages, then the value."""
+    """Return Q = V + A - mean(A) for outputs [..., > n]: advantages, then the value."""
     advantage = outputs[..., :num_actions]
     return outputs[..., num_actions, None] + advantage - advantage.mean(-1, keepdim=True)
 
@@ -47,7 +47,7 @@ def dueling_values(outputs: Tensor, num_actions: int) -> Tensor:
 def td_targets(
     online: Weights, target: Weights, model: Model, rows: Transitions, double: bool
 ) -> Tensor:
-    """r + discount Q_target(s', a'), [M, B].
+    """Return r + discount Q_target(s', a'), [M, B].
 
     a' is the choice of greatest value: to the online network (double) or to the target network.
     Where nothing follows the discount is 0, and nothing need be allowed.
@@ -70,7 +70,7 @@ def update(
     double: bool,
     target_update_interval: int,
 ) -> tuple[Tensor, Tensor]:
-    """One update of the chosen members, bool [M], that have not failed.
+    """Update the selected members, bool [M], that have not failed.
 
         e = Q(s, a) - goal,  L = mean(w h(e)),  h(e) = e^2 / 2 within 1, |e| - 1/2 beyond
 
@@ -121,7 +121,7 @@ class DQNGroup(ReplayGroup):
 
     @torch.no_grad()
     def values(self, obs: NDArray[np.generic]) -> NDArray[np.float32]:
-        """Values of all choices [g N, n] of observations [g N, ...]."""
+        """Return the values of all actions [g N, n] for observations [g N, ...]."""
         rows = self.to_device(obs.reshape(self.count, -1, *obs.shape[1:]))
         values = self._model(self._online.leaves, self.inputs(rows)).flatten(0, 1)
         found: NDArray[np.float32] = self.to_numpy(values)[0]
@@ -140,7 +140,7 @@ class DQNGroup(ReplayGroup):
 
 
 class TorchDQN(TorchLearning, BaseDQN):
-    """As `DQN`; see `TorchLearning`."""
+    """Torch implementation of `DQN`; see `TorchLearning`."""
 
     group = DQNGroup
 

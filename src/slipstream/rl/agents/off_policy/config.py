@@ -23,7 +23,7 @@ STUDY_REPLAY = 100_000  # transitions of a study's member, where the user gives 
 
 
 class OffPolicyConfig(AgentConfig):
-    """Fields that do not depend on what is learned.
+    """Fields shared by all off-policy agents.
 
     *Steps* are environment steps of a member, in all its environments; *updates* are optimiser
     updates. One update draws `batch` transitions.
@@ -153,7 +153,7 @@ class OffPolicyConfig(AgentConfig):
         return self.iteration or max(1, ITERATION_STEPS // num_envs)
 
     def updates(self, num_envs: int) -> int:
-        """Once learning has begun, rounded up."""
+        """Return the updates of an iteration after learning has begun, rounded up."""
         return math.ceil(self.iteration_steps(num_envs) * num_envs * self._pace(num_envs))
 
     def _pace(self, num_envs: int) -> float | fractions.Fraction:
@@ -162,7 +162,7 @@ class OffPolicyConfig(AgentConfig):
         return float(self.utd_ratio)
 
     def parts(self, num_envs: int) -> int:
-        """Parts that a gradient is summed from, which two cores may share.
+        """Return the number of parts of a gradient, which two cores may compute.
 
         They follow from the member's own sizes alone: a batch's multiplications between hidden
         layers.
@@ -171,7 +171,7 @@ class OffPolicyConfig(AgentConfig):
         return 2 if work >= self.WORK_TO_SHARE else 1
 
     def check_spaces(self, spec: EnvSpec) -> None:
-        """Refuses to reflect what has no mirror image."""
+        """Raise ConfigError for reflection without a symmetry."""
         if self.reflect:
             check_symmetry(spec)
 
@@ -189,11 +189,11 @@ class OffPolicyConfig(AgentConfig):
         )
 
     def rows(self, num_envs: int) -> int:
-        """B."""
+        """Return the batch size B."""
         return self.batch_size
 
     def for_study(self, user_set: Container[str]) -> Self:
-        """With a replay of STUDY_REPLAY at most, unless its size is the user's."""
+        """Return the config with a replay of at most STUDY_REPLAY unless the user set a size."""
         if "buffer_size" in user_set or self.buffer_size <= STUDY_REPLAY:
             return self
         return self.model_copy(update={"buffer_size": max(STUDY_REPLAY, self.batch_size)})

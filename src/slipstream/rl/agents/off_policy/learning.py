@@ -32,7 +32,7 @@ from slipstream.rl.nets.optimizer import StepSettings
 
 
 class OffPolicyAgent(PopulationAgent):
-    """M members with their counts and schedules; an agent adds networks, acting and learning.
+    """M members with counts and schedules. Agents add networks, acting and learning.
 
     Args:
         config, specs, seeds, num_envs, parts, network: as for `PopulationAgent`.
@@ -64,12 +64,12 @@ class OffPolicyAgent(PopulationAgent):
 
     @property
     def num_updates(self) -> NDArray[np.int64]:
-        """int64 [M], updates that each member has made: they name its draws."""
+        """Updates made by each member, int64 [M]; counters of its random streams."""
         return self.policy.parameters.arrays.steps
 
     @property
     def learning_rate(self) -> NDArray[np.float64]:
-        """[M], of this iteration."""
+        """Learning rate of this iteration, [M]."""
         return self.learning_rate_at(self.progress)
 
     @property
@@ -81,18 +81,18 @@ class OffPolicyAgent(PopulationAgent):
 
     @property
     def tau(self) -> NDArray[np.float64]:
-        """[M], how far a target update moves the targets."""
+        """Polyak factor of target updates, [M]."""
         rate: NDArray[np.float64] = self.config.per_member("tau", self.members)
         return rate
 
     @property
     def importance(self) -> NDArray[np.float64]:
-        """[M], the exponent beta of importance weights: linear to 1 (Schaul et al. 2016, 3.4)."""
+        """Exponent beta of importance weights, linear to 1 (Schaul et al. 2016, 3.4), [M]."""
         return self._importance + (1.0 - self._importance) * np.minimum(self.progress, 1.0)
 
     @property
     def reward_factor(self) -> NDArray[np.float64]:
-        """[M], what rewards are multiplied by when they are learned from."""
+        """Factor of rewards in learning, [M]."""
         if self.reward_scale is None:
             return np.ones(self.members)
         return 1.0 / self.reward_scale.divisor
@@ -107,7 +107,7 @@ class OffPolicyAgent(PopulationAgent):
         progress: float | NDArray[np.float64] = 0.0,
         run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
-        """End an iteration: its observations and rewards count for the next one's scales.
+        """End an iteration and update the scales with its observations and rewards.
 
         Returns:
             Metrics of `collect_metrics`, learning_rate, updates and failed, [M].
@@ -167,7 +167,7 @@ class BatchSource(NamedTuple):
 
 
 def learn_member(source: Any, learner: Any, ring: Any, store: Any, m: int, updates: int) -> None:
-    """Member m's next updates.
+    """Make member m's next updates.
 
     Args:
         feed: Feed; by: what the agent's `update` takes; ring: the replay's Ring; store: of its
@@ -186,7 +186,7 @@ def learn_member(source: Any, learner: Any, ring: Any, store: Any, m: int, updat
 
 
 def learn_members(source: Any, learner: Any, ring: Any, store: Any, updates: Any) -> None:
-    """`learn_member` for all; updates: int64 [M], or none to help whoever learns by this."""
+    """Call `learn_member` for all members; without `updates`, help the learning thread."""
     if len(updates) == 0:
         update(learner, HELPER, source.batch, source.weight, source.error)
     for m in range(len(updates)):
@@ -194,7 +194,7 @@ def learn_members(source: Any, learner: Any, ring: Any, store: Any, updates: Any
 
 
 def run_update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
-    """An agent's `update`, or its `help_out`: one function, for both are made of the same ones."""
+    """Run an agent's `update` or `help_out`, in one function because they share their parts."""
     if m == HELPER:
         help_out(learner, batch, weight, error)
     else:
@@ -202,11 +202,11 @@ def run_update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> Non
 
 
 def no_help(learner: Any, batch: Any, weight: Any, error: Any) -> None:
-    """The `help_out` of agents whose updates are one thread's."""
+    """Do nothing: `help_out` of agents with single-threaded updates."""
 
 
 class CompiledLearning(OffPolicyAgent):
-    """An agent whose members learn in loops.
+    """Agent whose members learn in compiled loops.
 
     Attributes:
         name: of the agent, for the module that is compiled.
@@ -291,7 +291,7 @@ def compile_learning_loop(
     learner: StructPointer,
     replay: Replay,
 ) -> Any:
-    """`learn_members`, compiled for an agent and what its replay keeps.
+    """Compile `learn_members` for an agent and its replay storage.
 
     The update, by far the largest part, is a module of its own: it is the same for all kernels.
 

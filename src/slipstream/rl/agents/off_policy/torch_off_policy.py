@@ -50,7 +50,7 @@ class Transitions(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """Settings of each member, float32 [M]; infinity where a limit is off."""
+    """Settings of each member, float32 [M]; infinity disables a limit."""
 
     learning_rate: Tensor
     adam_eps: Tensor
@@ -59,7 +59,7 @@ class Coefficients(NamedTuple):
 
 
 def optimizer_step(group: ParamGroup, loss: Tensor, active: Tensor, c: Coefficients) -> Tensor:
-    """A step of Adam along the gradient of a loss [M], for the chosen members; its norms [M].
+    """Step Adam along the gradient of a loss [M] for selected members; return its norms [M].
 
     A member whose gradient is not finite has failed, and is not moved.
     """
@@ -105,7 +105,7 @@ class ReplayGroup(TorchGroup, ABC):
         """
 
     def target(self, target: NDArray[np.float32], parameters: Parameters) -> Target:
-        """Their part of a target that follows these parameters."""
+        """Return the group's part of a target network."""
         flat = self.mirror(target)
         return flat, self.tensor_views(parameters, flat)
 

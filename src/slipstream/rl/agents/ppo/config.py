@@ -1,4 +1,4 @@
-"""Configuration of PPO, sizes that follow from it, and per-member settings."""
+"""Configuration of PPO with derived sizes and per-member settings."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def fit_rollout(
 
 
 def _rows(requested: int, num_envs: int, batch_size: int | None) -> int:
-    """The smallest multiple of both sizes that is not below `requested`."""
+    """Return the smallest multiple of both sizes that is at least `requested`."""
     unit = num_envs if batch_size is None else math.lcm(num_envs, batch_size)
     return unit * math.ceil(requested / unit)
 
 
 class PPOConfig(AgentConfig):
-    """Proximal policy optimisation (Schulman et al. 2017).
+    """Proximal policy optimization (Schulman et al. 2017).
 
     The first group may be one number, or a list with one number per member. The second group
     changes the shape of the computation and is the same for all members.
@@ -188,15 +188,15 @@ class PPOConfig(AgentConfig):
     )
 
     def iteration_steps(self, num_envs: int) -> int:
-        """T."""
+        """Return T, the steps of a rollout."""
         return self.n_steps
 
     def updates(self, num_envs: int) -> int:
-        """All minibatches of all epochs."""
+        """Return the number of minibatches of all epochs."""
         return self.n_epochs * (self.n_steps * num_envs // self.rows(num_envs))
 
     def rows(self, num_envs: int) -> int:
-        """Rows B of a minibatch, per member, for N environments per member.
+        """Return the rows B of a minibatch per member, for N environments per member.
 
         Raises:
             ConfigError: when minibatches do not fill the rollout exactly.
@@ -213,7 +213,7 @@ class PPOConfig(AgentConfig):
         return self.batch_size
 
     def parts(self, num_envs: int) -> int:
-        """Equal parts that a minibatch's gradient is summed from, which two cores may share.
+        """Return the number of equal parts of a minibatch's gradient, which two cores may compute.
 
         They follow from the member's own rows: were they another number beside other members, its
         sums would be added in another order, and its weights would be other bits.
@@ -222,7 +222,7 @@ class PPOConfig(AgentConfig):
         return 2 if rows >= self.ROWS_TO_SHARE and rows % 2 == 0 else 1
 
     def check(self, num_envs: int) -> None:
-        """Refuses minibatches that do not fill the rollout."""
+        """Raise ConfigError if minibatches do not fill the rollout."""
         self.rows(num_envs)
 
     def relax_sizes(self, num_envs: int, user_set: Container[str]) -> Self:
@@ -233,21 +233,21 @@ class PPOConfig(AgentConfig):
         return self.model_copy(update={"batch_size": None})
 
     def fit(self, sizes: dict[str, Any], num_envs: int) -> tuple[str, ...]:
-        """Rounds the rollout up until minibatches fill it; `rollout_rows` becomes a n_steps."""
+        """Round the rollout up until minibatches fill it; convert `rollout_rows` to n_steps."""
         return fit_rollout(sizes, num_envs, self.n_steps, self.batch_size)
 
     def weight_bytes(self, spec: EnvSpec) -> int:
-        """Actor and critic, float32, biases included."""
+        """Return the bytes of actor and critic, float32, with biases."""
         inputs = int(np.prod(spec.observation_shape)) + 1
         widths = (inputs, *self.net_arch, spec.num_actions or spec.action_dim)
         return 2 * 4 * sum(a * b for a, b in itertools.pairwise(widths))
 
     def state_bytes(self, spec: EnvSpec) -> int:
-        """Weights and two moments."""
+        """Return the bytes of weights and two moments."""
         return 3 * self.weight_bytes(spec)
 
     def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
-        """Rollout, what an update keeps beside it, and weights with gradient and two moments."""
+        """Return the bytes of rollout, update, and weights with gradient and two moments."""
         from slipstream.rl.experience.rollout import rollout_bytes
 
         rollout = rollout_bytes(spec, self.n_steps, members, num_envs)
@@ -256,7 +256,7 @@ class PPOConfig(AgentConfig):
 
 
 def update_bytes(spec: EnvSpec, n_steps: int, members: int, num_envs: int) -> int:
-    """Bytes that an update keeps beside the rollout.
+    """Return the bytes of an update besides the rollout.
 
     Scaled observations and the losses' rows are of one member at a time.
     """

@@ -1,4 +1,4 @@
-"""PPO's losses of rows and their derivatives: plain loops that `update.py` compiles.
+"""PPO losses of rows and their derivatives, as plain loops compiled by `update.py`.
 
 `torch_ppo.py` is the definition.
 """
@@ -12,7 +12,7 @@ from typing import Any
 def clipped_surrogate(
     log_ratio: float, advantage: float, clip: float
 ) -> tuple[float, float, float, float]:
-    """The clipped surrogate objective of Schulman et al. 2017, equation 7.
+    """Compute the clipped surrogate objective of Schulman et al. 2017, equation 7.
 
         loss = -min(r A, clamp(r, 1 - c, 1 + c) A),  r = exp(log p - log p_old)
 
@@ -55,7 +55,7 @@ def pack_rows(
     lo: int, hi: int, first: int, num_envs: int, log_prob: Any, advantage: Any, target: Any,
     value: Any, valid: Any, action: Any, packed: Any,
 ) -> None:  # fmt: skip
-    """Puts what the losses need of a row side by side: a row is one piece of memory.
+    """Pack the inputs of the losses by row, so that a row is contiguous.
 
     Args:
         lo, hi: environments lo..hi-1 of all E, a member's.
@@ -77,7 +77,7 @@ def pack_rows(
 
 
 def explained_variance(packed: Any) -> float:
-    """1 - Var(target - value) / Var(target) of the valid rows; 0 for constant targets.
+    """Return 1 - Var(target - value) / Var(target) of valid rows; 0 for constant targets.
 
     Args:
         packed: float32 [R, 5 + K].
@@ -154,7 +154,7 @@ def choices_gradient(
     head: Any, value: Any, packed: Any, order: Any, mask: Any, sizes: Any, normalisation: Any,
     coefficients: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
-    """Discrete and multi-discrete actions: softmax p = exp(z - log sum exp z) of each component.
+    """Compute gradients of discrete actions: softmax p = exp(z - log sum exp z) per component.
 
     log p(a) has derivative onehot(a) - p with respect to z, and H = -sum p log p
     has -p (log p + H).
@@ -223,7 +223,7 @@ def gaussian_gradient(
     head: Any, value: Any, log_std: Any, packed: Any, order: Any, normalisation: Any,
     coefficients: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
-    """Continuous actions: independent normals whose log_std is the same in every state.
+    """Compute gradients of Gaussian actions with a state-independent log_std.
 
     With u = (a - mean) / std: log p = sum(-u^2/2 - log_std - log(2 pi)/2), whose derivatives are
     u / std with respect to the mean and u^2 - 1 with respect to log_std;

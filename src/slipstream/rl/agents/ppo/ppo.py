@@ -135,7 +135,7 @@ class Learner:
         }
 
     def _per_member(self, name: str) -> NDArray[np.float64]:
-        """A setting of all members, [M]; infinity where a limit is off."""
+        """Return a setting of all members, [M]; infinity disables a limit."""
         return self._config.per_member(name, self._policy.members)
 
     def _experience(
@@ -210,14 +210,14 @@ def _make_rows(policy: Policy, n_steps: int, num_envs: int, block: int) -> Rows:
 
 
 def _inputs(policy: Policy, rows: tuple[int, ...]) -> NDArray[np.float32]:
-    """Memory for network inputs [*rows, input width], the column of ones in place."""
+    """Allocate network inputs [*rows, input width] with the column of ones."""
     x: NDArray[np.float32] = alignment.aligned_zeros((*rows, policy.input_width))
     x[..., int(np.prod(policy.observation_shape))] = 1.0
     return x
 
 
 def _whole_lines(numbers: int) -> int:
-    """float64 numbers rounded up to cache lines: two threads that write into one slow down."""
+    """Round a number of float64 values up to cache lines, to avoid false sharing."""
     each = alignment.LINE // 8
     return -(-numbers // each) * each
 
@@ -252,7 +252,7 @@ class BasePPO(PopulationAgent):
         self._keys = None
 
     def _noise_keys(self) -> NDArray[np.uint64]:
-        """Streams of the action noise, [T, M], by each member's own count of steps."""
+        """Return the random streams of the action noise, [T, M], by each member's step count."""
         if self._keys is None:
             steps = self.iterations * self.n_steps + np.arange(self.n_steps)[:, None]
             self._keys = rng.keys_at_steps(self.seeds, rng.ACT, steps)
@@ -271,7 +271,7 @@ class BasePPO(PopulationAgent):
     def _finish_iteration(
         self, rollout: Rollout, results: Sequence[Mapping[str, NDArray[Any]]], **known: NDArray[Any]
     ) -> dict[str, NDArray[Any]]:
-        """End an iteration: metrics [M] of what groups of members gave, [g], and those known."""
+        """End an iteration and return metrics [M] from those of groups, [g]."""
         if self.policy.scale is not None:
             self.policy.scale.learn(rollout)
         self.iterations += 1
@@ -311,7 +311,7 @@ class PPO(BasePPO):
         self._actors: dict[tuple[int, int], Actor] = {}
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        """Choose the actions of step t and writes them and their log_prob into the rollout.
+        """Select the actions of step t and write them and their log_prob to the rollout.
 
         Different threads may act at once for different ranges.
 
@@ -337,7 +337,7 @@ class PPO(BasePPO):
         return CompiledActor(actor.draw, actor.sampler(self._noise_keys(), first))
 
     def _get_actor(self, lo: int, hi: int | None) -> tuple[Actor, int, NDArray[Any]]:
-        """Buffers for environments lo..hi-1, the first one's number, and what they receive."""
+        """Return buffers for environments lo..hi-1, the first index, and the action array."""
         if hi is None:
             hi = self.num_envs if self.members == 1 else len(self._env_actions)
         everything = hi - lo == len(self._env_actions)

@@ -1,4 +1,4 @@
-"""PPO's update as its paper has it, over the member axis: torch, autograd, any device.
+"""Reference implementation (torch) of PPO's update over the member axis, on any device.
 
 This is the definition (Schulman et al. 2017, "Proximal policy optimization algorithms"). The
 compiled form (`update.py`) does the same faster on the CPU; whole iterations of both are
@@ -39,7 +39,7 @@ _MIN_DOUBLE_BUFFERED_ENVS = 8192
 
 
 class Rows(NamedTuple):
-    """A rollout by member: row t N + n is environment n's at step t; or rows picked from it.
+    """Rollout by member, or rows selected from it: row t N + n is environment n at step t.
 
     Attributes:
         x: [M, R, ...], observations as the networks take them.
@@ -59,7 +59,7 @@ class Rows(NamedTuple):
     valid: Tensor
 
     def select(self, order: Tensor) -> Rows:
-        """Rows order [M, B] of each member."""
+        """Return the rows `order` [M, B] of each member."""
         member = torch.arange(len(order), device=order.device)[:, None]
         mask = None if self.mask is None else self.mask[member, order]
         rest = (
@@ -68,13 +68,13 @@ class Rows(NamedTuple):
         return Rows(self.x[member, order], mask, *rest)
 
     def mean(self, numbers: Tensor) -> Tensor:
-        """[M] of [M, R]: over a member's valid rows."""
+        """Return the mean [M] over valid rows of [M, R]."""
         valid = self.valid.to(numbers.dtype)
         return (numbers * valid).sum(1) / valid.sum(1).clamp(min=1.0)
 
 
 class Coefficients(NamedTuple):
-    """Settings of each member, float32 [M]; infinity where a limit is off."""
+    """Settings of each member, float32 [M]; infinity disables a limit."""
 
     clip_range: Tensor
     ent_coef: Tensor
@@ -94,7 +94,7 @@ Model = Callable[[Weights, Rows], tuple[Distribution, Tensor]]
 def gae(
     reward: Tensor, value: Tensor, following: Tensor, ended: Tensor, valid: Tensor, c: Coefficients
 ) -> tuple[Tensor, Tensor]:
-    """Generalised advantage estimates and value targets (Schulman et al. 2016, equation 16).
+    """Return generalized advantage estimates and value targets (Schulman et al. 2016, equation 16).
 
         delta_t = r_t + gamma V'_t - V(s_t)
         A_t     = delta_t + gamma lambda [episode continues] A_{t+1}
@@ -117,7 +117,7 @@ def gae(
 
 
 def explained_variance(rows: Rows) -> Tensor:
-    """Share of the targets' variance that the critic knew, [M]; 0 for constant targets."""
+    """Return the fraction of the targets' variance explained by the critic, [M]."""
 
     def variance(x: Tensor) -> Tensor:
         return rows.mean((x - rows.mean(x)[:, None]) ** 2)
@@ -130,7 +130,7 @@ def explained_variance(rows: Rows) -> Tensor:
 def ppo_loss(
     rows: Rows, distribution: Distribution, value: Tensor, c: Coefficients, normalise: bool
 ) -> tuple[Tensor, Tensor]:
-    """The loss of a minibatch, [M], and its STATISTICS, [M, 5] (equation 9).
+    """Return the loss of a minibatch, [M], and its STATISTICS, [M, 5] (equation 9).
 
         L = mean(-min(r A, clamp(r, 1 - c, 1 + c) A) + c_v (v - R)^2 - c_e H)
 
@@ -164,7 +164,7 @@ def learn(
     c: Coefficients,
     normalise: bool,
 ) -> dict[str, Tensor]:
-    """All epochs of minibatches.
+    """Train on all epochs of minibatches.
 
     Args:
         group: weights, changed in place; model: the networks.
@@ -327,7 +327,7 @@ class PPOGroup(TorchGroup):
     def _orders(
         self, total: int, seeds: NDArray[np.uint64], first_epochs: NDArray[np.int64]
     ) -> Iterator[Tensor]:
-        """Each epoch's permutations [g, R]; swaps in turn are no work for a device."""
+        """Yield the permutations [g, R] of each epoch, computed on the CPU."""
         for epoch in range(self._config.n_epochs):
             order = np.zeros((self.count, total), np.int64)
             rng.permute(rng.keys_at_steps(seeds, rng.MINIBATCH, first_epochs + epoch), order)
@@ -348,7 +348,7 @@ class PPOGroup(TorchGroup):
         values = self._values(x).view(self.count, t + 1, self.num_envs)
 
         def member_column(array: NDArray[np.generic]) -> Tensor:
-            """[g, T, N] of [T, E]."""
+            """Return the group's part of [T, E] as [g, T, N]."""
             own = self.to_device(array[:, e])
             return own.view(t, self.count, self.num_envs).transpose(0, 1)
 
@@ -362,7 +362,7 @@ class PPOGroup(TorchGroup):
         )
 
         def wide(array: NDArray[np.generic]) -> Tensor:
-            """[g, T N, K] of [>= T, E, K]."""
+            """Return the group's part of [>= T, E, K] as [g, T N, K]."""
             return self._by_member(self.to_device(array[:t, e]))
 
         mask = None if to.mask is None else wide(to.mask)
@@ -371,18 +371,18 @@ class PPOGroup(TorchGroup):
         return Rows(x[:, : t * self.num_envs], mask, wide(to.actions), *rest)
 
     def _by_member(self, rows: Tensor) -> Tensor:
-        """[g, T N, ...] of [T, g N, ...]."""
+        """Reshape [T, g N, ...] to [g, T N, ...]."""
         parts = rows.view(len(rows), self.count, self.num_envs, *rows.shape[2:])
         return parts.transpose(0, 1).reshape(self.count, -1, *rows.shape[2:])
 
     def _values(self, x: Tensor) -> Tensor:
-        """Critic on inputs [g, R, ...], a minibatch's rows at a time."""
+        """Evaluate the critic on inputs [g, R, ...], in minibatches."""
         network, weights = self.network, self._leaves
         pieces = (network.features(weights, piece) for piece in torch.split(x, self._rows, 1))
         return torch.cat([network.value(weights, piece) for piece in pieces], 1)
 
     def _put_final_values(self, rollout: Rollout, following: Tensor) -> None:
-        """Into [g, T, N]: the critic on the final observations of truncated rows."""
+        """Write the values of final observations of truncated rows to [g, T, N]."""
         index, obs = np.asarray(rollout.final_index), np.asarray(rollout.final_obs)
         own = (index[:, 1] >= self.environments.start) & (index[:, 1] < self.environments.stop)
         if not own.any():

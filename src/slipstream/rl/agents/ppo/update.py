@@ -1,4 +1,4 @@
-"""PPO's update of a member: rows of its rollout, gradients of minibatches, epochs.
+"""PPO update of a member: rows of its rollout, gradients of minibatches, epochs.
 
 Plain loops, compiled as one function, `update_members`. `losses.py` has the losses of a row.
 """
@@ -102,7 +102,7 @@ def load_rows(
     experience: Any, rows: Any, m: int, lo: int, hi: int, weights: Any, critic: Any, relu: bool,
     block: int, buffer: Any,
 ) -> None:  # fmt: skip
-    """Inputs and values of member m's observations lo..hi-1 of its (T + 1) N.
+    """Compute inputs and values of member m's observations lo..hi-1 of its (T + 1) N.
 
     Args:
         experience: Experience; rows: Rows.
@@ -125,7 +125,7 @@ def load_rows(
 def load_final_values(
     experience: Any, rows: Any, m: int, weights: Any, critic: Any, relu: bool, x: Any, buffer: Any
 ) -> None:
-    """Values of member m's final observations; x: float32 [b, inputs], overwritten."""
+    """Compute values of member m's final observations; x: float32 [b, inputs], overwritten."""
     num_envs, total = (
         experience.obs.shape[1] // len(experience.rewarded),
         len(experience.final_index),
@@ -144,7 +144,7 @@ def load_final_values(
 
 
 def critic_outputs(weights: Any, critic: Any, relu: bool, x: Any, buffer: Any) -> tuple[int, int]:
-    """Leaves the critic's outputs in `buffer`; where they begin, and from one row to the next."""
+    """Compute the critic's outputs in `buffer`; return their offset and row stride."""
     last = len(critic) - 1
     forward(weights, critic, relu, x, buffer)
     return len(x) * critic[last, OFFSET], critic[last, OUTPUTS]
@@ -173,7 +173,7 @@ def fill_rows(experience: Any, rows: Any, m: int, lo: int, hi: int) -> None:
 
 
 def record_explained_variance(rows: Any, m: int) -> None:
-    """Member m's explained variance."""
+    """Record member m's explained variance."""
     rows.explained_variance[m] = explained_variance(rows.packed)
 
 
@@ -183,7 +183,7 @@ _ZERO = np.float32(0.0)
 
 
 class Net(NamedTuple):
-    """Actor and critic in a member's row of weights, and what the actor's head means.
+    """Layout of actor and critic in a member's weights, and the type of the actor's head.
 
     Attributes:
         tables: int64 [2, L, 7], actor's and critic's as in `rl/nets/layers.py`.
@@ -201,7 +201,7 @@ class Net(NamedTuple):
 
 
 class PPOWorkspace(NamedTuple):
-    """Memory of each task of a phase for one block; each begins on a cache line of its own.
+    """Memory of each task of a phase for one block, aligned to cache lines.
 
     Attributes:
         x: float32 [parts + 1, b, inputs], of rows that pass at once.
@@ -222,7 +222,7 @@ def member_gradient(
     net: Any, weights: Any, rows: Any, m: int, p: int, order: Any, normalisation: Any,
     coefficients: Any, statistics: Any, workspace: Any,
 ) -> None:  # fmt: skip
-    """Member m's gradient buffer p, from some rows of a minibatch.
+    """Compute member m's gradient buffer p for some rows of a minibatch.
 
     Args:
         net: Net; weights: TrainState; rows: Rows; space: Space.
@@ -283,7 +283,7 @@ def member_gradient(
 
 
 def reset_sums(statistics: Any, scratch: Any) -> None:
-    """Sums from 0; those of d loss / d log_std are in scratch[2]."""
+    """Reset the sums; those of d loss / d log_std are in scratch[2]."""
     statistics[:] = 0.0
     scratch[2, :] = 0.0
 
@@ -292,7 +292,7 @@ def outputs_gradient(
     net: Any, weight: Any, rows: Any, order: Any, normalisation: Any, coefficients: Any, head: Any,
     value: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
-    """Losses of a block and their derivatives with respect to the networks' outputs."""
+    """Compute losses of a block and their derivatives with respect to the networks' outputs."""
     if net.continuous:
         log_std = weight[net.log_std : net.log_std + rows.packed.shape[1] - ACTION]
         gaussian_gradient(
@@ -406,7 +406,7 @@ class UpdateJob(NamedTuple):
 
 
 def update_members(job: Any, helps: bool) -> None:
-    """The whole update of all members; or, as a helper, tasks of whoever leads.
+    """Update all members, or as a helper execute tasks of the leading thread.
 
     Args:
         by: Epochs.
@@ -420,7 +420,7 @@ def update_members(job: Any, helps: bool) -> None:
 
 
 def update_member(job: Any, m: int) -> None:
-    """The whole update of member m: its rows, then all epochs, until it is frozen.
+    """Update member m: its rows, then all epochs, until it is frozen.
 
     Six kinds of phases follow each other; tasks of a phase do not depend on each other:
 
@@ -483,7 +483,7 @@ def work(job: Any, m: int, phase: int, task: int) -> None:
 
 
 def load_values(job: Any, m: int, task: int) -> None:
-    """Inputs and values: a range of member m's observations, or its final ones."""
+    """Compute inputs and values for a range of member m's observations, or its final ones."""
     weights, critic, parts = job.weights.params[m], job.net.tables[CRITIC], len(job.statistics)
     if task < parts:
         lo, hi = split_range(len(job.rows.x), task, parts)
@@ -496,7 +496,7 @@ def load_values(job: Any, m: int, task: int) -> None:
 
 
 def order(job: Any, m: int, first: int, task: int) -> None:
-    """Draws the order of epoch first + task; the task after the last one explains the critic."""
+    """Shuffle epoch first + task; the task after the last one computes the explained variance."""
     if first + task < job.keys.shape[1] and task < len(job.order):
         permutation_rows(job.keys[m, first + task :], job.order[task : task + 1])
     elif first == 0:
@@ -504,7 +504,7 @@ def order(job: Any, m: int, first: int, task: int) -> None:
 
 
 def part_gradient(job: Any, m: int, step: int, part: int) -> None:
-    """The gradient of a part of minibatch `step`, counted over all epochs."""
+    """Compute the gradient of a part of minibatch `step`, counted over all epochs."""
     minibatches = job.normalisation.shape[1]
     e, k = step // minibatches % len(job.order), step % minibatches
     rows = job.order.shape[1] // minibatches
@@ -555,6 +555,6 @@ _UPDATE_JOB = UpdateJob(
 
 @functools.cache
 def loops() -> dict[str, Any]:
-    """Compiled form of `update_members`, by its name."""
+    """Compile `update_members`."""
     examples = {update_members: (StructPointer(_UPDATE_JOB), False)}
     return compile_loops("ppo", examples, {"work": cast(FunctionType, work)}, refers=True)

@@ -66,7 +66,7 @@ class Entropy(NamedTuple):
 
 
 class SACExtra(NamedTuple):
-    """The temperature, and memory of one member's update.
+    """Temperature, and memory of one member's update.
 
     Attributes:
         temperature: a group of which only the first number, log alpha, counts.
@@ -92,7 +92,7 @@ def explore(
     explorer: Any, m: int, key: Any, uniform: bool, lo: int, hi: int, obs: Any, action: Any,
     log_prob: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Draws actions of member m from the policy's squashed Gaussian: `actor_critic.py`."""
+    """Sample actions of member m from the squashed Gaussian policy; see `actor_critic.py`."""
     act_member_squashed_gaussian(
         explorer.greedy_actor, m, key, 0, lo, hi, obs, uniform, action, log_prob, out
     )
@@ -160,7 +160,7 @@ def evaluate_q(learner: Any, m: int, part: int, first: int, last: int) -> None:
 
 
 def actor_gradient(learner: Any, m: int, part: int, batch: Any) -> None:
-    """Part `part` of the gradient of member m's actor.
+    """Compute part `part` of the gradient of member m's actor.
 
     L = mean(alpha log p(a | s) - min_c Q_c(s, a)),  a = tanh(mean(s) + std(s) noise)
     """
@@ -186,7 +186,7 @@ def actor_gradient(learner: Any, m: int, part: int, batch: Any) -> None:
 
 
 def head_gradient(learner: Any, alpha: float, first: int, last: int, y: Any, d: Any) -> None:
-    """Writes d L / d head of rows first..last-1 of B, from dQ/da of the critic that counts.
+    """Compute d L / d head of rows first..last-1 of B, from dQ/da of the smaller critic.
 
     d L / d mean = (2 alpha a - (1 - a^2) dQ/da) / B
     d L / d log std = d L / d mean std noise - alpha / B, 0 beyond the bounds of log std
@@ -219,7 +219,7 @@ def head_gradient(learner: Any, alpha: float, first: int, last: int, y: Any, d: 
 def draw_actions(
     learner: Any, m: int, obs: Any, first: int, last: int, kind: int, place: int
 ) -> None:
-    """Actions of member m's policy for rows first..last-1 of obs [B, D].
+    """Sample actions of member m's policy for rows first..last-1 of obs [B, D].
 
     Leaves the critics' inputs of that kind, log p, and what derivatives need of the last drawn.
     Row i takes the places (place + i) K, ... of the update's noise.
@@ -250,7 +250,7 @@ def draw_actions(
 
 
 def update_alpha(learner: Any, m: int, actor_updated: bool) -> None:
-    """Moves member m's temperature, where it is learned.
+    """Update member m's temperature if it is learned.
 
         L(log alpha) = log alpha (H - target entropy),  H = -mean(log p)
 
@@ -268,7 +268,7 @@ def update_alpha(learner: Any, m: int, actor_updated: bool) -> None:
 
 
 class BaseSAC(ActorCritic):
-    """M members; a form adds how they act and learn.
+    """M members. Implementations add acting and learning.
 
     Args:
         config, specs, seeds, num_envs, parts: as for `ActorCritic`.

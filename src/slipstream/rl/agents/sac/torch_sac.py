@@ -1,4 +1,4 @@
-"""Soft actor-critic's update as its papers have it, over the member axis: torch, autograd.
+"""Reference implementation (torch) of soft actor-critic's update over the member axis.
 
 This is the definition (Haarnoja et al. 2018, "Soft actor-critic: off-policy maximum entropy deep
 reinforcement learning with a stochastic actor" and "Soft actor-critic algorithms and
@@ -35,7 +35,7 @@ from slipstream.rl.nets.torch_adam import ParamGroup
 
 
 def draw(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Actions tanh(mean + std noise), [M, B, K], and their log density [M, B].
+    """Return actions tanh(mean + std noise), [M, B, K], and their log density [M, B].
 
     log p(a) = sum(-noise^2/2 - log std - log(2 pi)/2 - log(1 - tanh^2 u)) (appendix C), whose last
     logarithm is 2 (log 2 - u - softplus(-2 u)).
@@ -58,7 +58,7 @@ def learn(
     c: Coefficients,
     wanted: Entropy,
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """One update of critics, targets, actor and temperature.
+    """Update critics, targets, actor and temperature.
 
     Args:
         members: their `others` has the group temperature, whose only tensor is log_alpha [M, 1].
@@ -94,7 +94,7 @@ def learn(
 
 
 class SACMembers(TorchMembers):
-    """Members that draw from their policies."""
+    """Members that sample from their policies."""
 
     DRAWS = 2
 
@@ -120,7 +120,7 @@ class SACMembers(TorchMembers):
 
 
 class TorchSAC(TorchActorCritic, BaseSAC):
-    """As `SAC`; see `TorchActorCritic`."""
+    """Torch implementation of `SAC`; see `TorchActorCritic`."""
 
     group = SACMembers
 

@@ -1,1 +1,1 @@
-"""TD3: a deterministic actor, moved every other update, and two critics."""
+"""TD3: a deterministic actor with delayed updates, and two critics."""

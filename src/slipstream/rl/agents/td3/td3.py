@@ -41,14 +41,14 @@ from slipstream.rl.nets.optimizer import polyak_update
 
 
 class Smoothing(NamedTuple):
-    """Noise of the target's actions: its deviation, and where it is cut; [M], or as tensors."""
+    """Noise of the target's actions: deviation and clip limit, [M] or tensors."""
 
     noise: Any
     limit: Any
 
 
 class BaseTD3(ActorCritic):
-    """M members; a form adds how they act and learn.
+    """M members. Implementations add acting and learning.
 
     Args:
         config, specs, seeds, num_envs, parts: as for `ActorCritic`.
@@ -93,7 +93,7 @@ class TD3Extra(NamedTuple):
 
 
 def within(x: float, limit: float) -> float:
-    """x, at most `limit` from 0; NaN stays NaN."""
+    """Return x clipped to [-limit, limit]; NaN stays NaN."""
     x = -limit if x < -limit else x
     return limit if x > limit else x
 
@@ -102,7 +102,7 @@ def explore(
     explorer: Any, m: int, key: Any, uniform: bool, lo: int, hi: int, obs: Any, action: Any,
     log_prob: Any, out: Any,
 ) -> None:  # fmt: skip
-    """a = pi(s) + noise, within [-1, 1]; see `actor_critic.py`. log_prob means nothing."""
+    """Compute a = pi(s) + noise, clipped to [-1, 1]; see `actor_critic.py`. log_prob is unused."""
     greedy_actor, width = explorer.greedy_actor, len(explorer.greedy_actor.half)
     if uniform:
         act_member_squashed_gaussian(
@@ -134,7 +134,7 @@ def prepare(learner: Any, m: int, part: int, batch: Any) -> None:
 
 
 def smooth_actions(learner: Any, m: int, obs: Any, first: int, last: int) -> None:
-    """The target's actions after transitions, as critics' inputs.
+    """Compute the target's next actions as inputs of the critics.
 
         a' = pi'(s') + clip(noise, -c, c), within [-1, 1]
 
@@ -155,7 +155,7 @@ def smooth_actions(learner: Any, m: int, obs: Any, first: int, last: int) -> Non
 
 
 def actor_gradient(learner: Any, m: int, part: int, batch: Any) -> None:
-    """Part `part` of the gradient of member m's actor, along dQ/da of the first critic.
+    """Compute part `part` of the gradient of member m's actor, along dQ/da of the first critic.
 
         L = -mean(Q_1(s, a)),  a = tanh(z) = pi(s),  d L / d z = -(1 - a^2) dQ_1/da / B
 
@@ -202,7 +202,7 @@ def actor_gradient(learner: Any, m: int, part: int, batch: Any) -> None:
 
 
 def update_target(learner: Any, m: int, actor_updated: bool) -> None:
-    """Moves the target of member m's actor after it."""
+    """Update the target of member m's actor."""
     if actor_updated:
         polyak_update(
             learner.extra.target[m], learner.learned.actor.params[m], learner.settings.tau[m]

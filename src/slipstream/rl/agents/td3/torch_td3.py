@@ -1,4 +1,4 @@
-"""TD3's update as its paper has it, over the member axis: torch, autograd.
+"""Reference implementation (torch) of TD3's update over the member axis.
 
 This is the definition (Fujimoto, van Hoof, Meger 2018, "Addressing function approximation error in
 actor-critic methods", algorithm 1). The compiled form (`td3.py`, `actor_critic/`) does the
@@ -33,7 +33,7 @@ from slipstream.rl.nets.torch_adam import ParamGroup
 
 
 def perturbed(head: Tensor, shift: Tensor) -> Tensor:
-    """tanh(head) + shift, within [-1, 1]; all [M, B, K]."""
+    """Return tanh(head) + shift, clipped to [-1, 1]; all [M, B, K]."""
     return (head.tanh() + shift).clamp(-1.0, 1.0)
 
 
@@ -47,7 +47,7 @@ def learn(
     c: Coefficients,
     smoothing: Smoothing,
 ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
-    """One update of both critics, and at each `every`-th of the actor and all targets.
+    """Update both critics, and at every `every`-th update the actor and all targets.
 
     Args:
         members: their `others` has the target `actor`.
@@ -104,7 +104,7 @@ class TD3Members(TorchMembers):
 
 
 class TorchTD3(TorchActorCritic, BaseTD3):
-    """As `TD3`; see `TorchActorCritic`."""
+    """Torch implementation of `TD3`; see `TorchActorCritic`."""
 
     group = TD3Members
 
