@@ -37,7 +37,9 @@ def validate_arguments(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if not kinds:
-            kinds.update({name: _kind(function, one) for name, one in parameters.items()})
+            kinds.update(
+                {name: _kind(function, annotation) for name, annotation in parameters.items()}
+            )
         try:
             given = inspect.signature(function).bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -71,8 +73,8 @@ def _options(kind: Any) -> Sequence[Any]:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    for one in _options(kind):
-        base = get_origin(one) or one
+    for option in _options(kind):
+        base = get_origin(option) or option
         base = _WIDER.get(base, base)
         if base is Any or not isinstance(base, type) or isinstance(value, base):
             return True
@@ -80,5 +82,5 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _described(kind: Any) -> str:
-    names = [_NAMES.get(get_origin(one) or one, one.__name__) for one in _options(kind)]
+    names = [_NAMES.get(get_origin(option) or option, option.__name__) for option in _options(kind)]
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))

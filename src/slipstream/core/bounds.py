@@ -79,13 +79,13 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def check_env_memory(num_envs: int, each: int = _ENV_BYTES) -> None:
+def check_env_memory(num_envs: int, env_bytes: int = _ENV_BYTES) -> None:
     """Raise an error if environments do not fit into memory, before anything is allocated.
 
     Raises:
         ResourceError: has the memory that they need and the free memory.
     """
-    needed, free = num_envs * max(each, _ENV_BYTES), free_memory()
+    needed, free = num_envs * max(env_bytes, _ENV_BYTES), free_memory()
     if needed > free:
         raise ResourceError(
             f"{num_envs:,} environments need {needed // 2**30:,} GiB or more, "

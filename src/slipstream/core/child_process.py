@@ -67,10 +67,10 @@ def exit_on_stop_signals() -> None:
 
     Ignored signals stay ignored. Processes forked from this one print nothing.
     """
-    own = os.getpid()
+    pid = os.getpid()
 
     def leave(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == own:
+        if os.getpid() == pid:
             with suppress(OSError):
                 os.write(
                     2, f"Stopped by {signal.Signals(number).name}. {RESUME_MESSAGE}\n".encode()

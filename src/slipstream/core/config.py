@@ -99,12 +99,12 @@ def set_by_path(values: dict[str, Any], path: str, value: Any) -> None:
 
 def get_by_path(values: Mapping[str, Any], path: str) -> Any:
     """Return the value at a dotted path; KeyError if there is none."""
-    found: Any = values
+    value: Any = values
     for part in path.split("."):
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             raise KeyError(path)
-        found = found[part]
-    return found
+        value = value[part]
+    return value
 
 
 def tunable(
@@ -164,9 +164,9 @@ def validation_error(model: type[BaseModel], error: ValidationError, where: str)
         before, problem, after = _explain(model, dict(entry), where)
         problems.setdefault(f"{before}|{after}", []).append(problem)  # unions report twice
     sentences = []
-    for words, found in problems.items():
+    for words, inputs in problems.items():
         before, _, after = words.partition("|")
-        sentences.append(before + ", or ".join(dict.fromkeys(found)) + after)
+        sentences.append(before + ", or ".join(dict.fromkeys(inputs)) + after)
     if (more := len(entries) - _MOST_PROBLEMS) > 0:
         sentences.append(f"There are {more:,} more problems.")
     return ConfigError(" ".join(sentences))
@@ -228,7 +228,7 @@ def find_model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in typing.get_args(annotation):
-        found = find_model(argument)
-        if found is not None:
-            return found
+        model = find_model(argument)
+        if model is not None:
+            return model
     return None

@@ -100,10 +100,10 @@ def wrap_user_error(
 def _place(error: BaseException, function: Any) -> tuple[str, int, str, str] | None:
     """Return file, line, function and text of the innermost failing place in the user's files."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = function.__code__.co_filename if hasattr(function, "__code__") else None
+    file = function.__code__.co_filename if hasattr(function, "__code__") else None
     for frame in reversed(frames):
         theirs = "site-packages" in frame.filename or frame.filename.startswith(("<", _PACKAGE))
-        if frame.lineno is None or (theirs and frame.filename != own):
+        if frame.lineno is None or (theirs and frame.filename != file):
             continue
         line = linecache.getline(frame.filename, frame.lineno)
         part = line.strip()

@@ -16,9 +16,11 @@ def unsupported_message(
 ) -> str | None:
     """Return why this interpreter, system or environment is not supported, or None."""
     if not OLDEST <= tuple(version[:2]) <= NEWEST:
-        found, oldest, newest = (".".join(map(str, one[:2])) for one in (version, OLDEST, NEWEST))
+        current, oldest, newest = (
+            ".".join(map(str, version_info[:2])) for version_info in (version, OLDEST, NEWEST)
+        )
         return (
-            f"slipstream needs Python {oldest} to {newest}, and this is Python {found}. Make an "
+            f"slipstream needs Python {oldest} to {newest}, and this is Python {current}. Make an "
             f"environment with a supported one: python{oldest} -m venv .venv && .venv/bin/pip "
             "install slipstream"
         )

@@ -112,14 +112,14 @@ def read_bytes(path: Path, limit: int = JSON_LIMIT) -> bytes:
     """
     try:
         with open_regular(path, limit) as file:
-            found = file.read(limit + 1)
+            content = file.read(limit + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UnreadableError(_reason(error)) from error
-    if len(found) > limit:
+    if len(content) > limit:
         raise UnreadableError(f"it is longer than {limit:,} bytes")
-    return found
+    return content
 
 
 def read_text(path: Path, what: str) -> str:
@@ -184,9 +184,9 @@ def read_json(
         return error(f"{path} cannot be read: {reason}. {remedy}")
 
     def facts(values: dict[str, Any]) -> StrictDict:
-        found = StrictDict(values)
-        found.refuse = refuse
-        return found
+        mapping = StrictDict(values)
+        mapping.refuse = refuse
+        return mapping
 
     try:
         values = parse_json(read_bytes(path, limit).decode("utf-8"), facts)
@@ -251,28 +251,28 @@ def schema_mismatch(value: Any, shape: Any, where: str = "it", exact: bool = Fal
             return f"{where} is {describe_json(value)}, not a mapping"
         for key, below in shape.items():
             if key == "*":
-                found = schema_mismatch(list(value.values()), [below], where)
-                if found is not None:
-                    return found
+                mismatch = schema_mismatch(list(value.values()), [below], where)
+                if mismatch is not None:
+                    return mismatch
                 continue
             name = key.removesuffix("?")
             if name not in value:
                 if key.endswith("?"):
                     continue
                 return f"{where} lacks {name!r}" if where != "it" else f"{name!r} is missing"
-            found = schema_mismatch(value[name], below, f"`{name}`", exact)
-            if found is not None:
-                return found
+            mismatch = schema_mismatch(value[name], below, f"`{name}`", exact)
+            if mismatch is not None:
+                return mismatch
         more = sorted({str(key) for key in value} - {key.removesuffix("?") for key in shape})
         return f"{where} has the unknown key {more[0]!r}" if exact and shape and more else None
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"{where} is {describe_json(value)}, not a list"
         items = (
-            schema_mismatch(one, shape[0], f"{where}, item {k},", exact)
-            for k, one in enumerate(value)
+            schema_mismatch(item, shape[0], f"{where}, item {k},", exact)
+            for k, item in enumerate(value)
         )
-        return next((one for one in items if one is not None), None)
+        return next((item for item in items if item is not None), None)
     wanted = shape if isinstance(shape, tuple) else (shape,)
     if isinstance(value, bool) and bool not in wanted:
         return f"{where} is {describe_json(value)}"

@@ -73,12 +73,12 @@ def parse_utc(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
             f"{text!r} is not a date: write 2024-01-31 or 2024-01-31T12:00."
         ) from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp())
 
 
 def span(days: int, per_year: float) -> str:
@@ -175,15 +175,15 @@ def format_columns(
         rows: cells of each row.
         left: number of left-aligned columns, before right-aligned ones; None: all.
     """
-    shown = [tuple(names), *(tuple(map(printable, row)) for row in rows)]
-    used = [k for k in range(len(names)) if any(row[k] for row in shown[1:])]
-    widths = {k: max(len(row[k]) for row in shown) for k in used}
+    lines = [tuple(names), *(tuple(map(printable, row)) for row in rows)]
+    used = [k for k in range(len(names)) if any(row[k] for row in lines[1:])]
+    widths = {k: max(len(row[k]) for row in lines) for k in used}
     count = len(names) if left is None else left
 
     def cell(row: Sequence[str], k: int) -> str:
         return row[k].ljust(widths[k]) if k < count else row[k].rjust(widths[k])
 
-    return ["  ".join(cell(row, k) for k in used).rstrip() for row in shown]
+    return ["  ".join(cell(row, k) for k in used).rstrip() for row in lines]
 
 
 def format_significant(value: float) -> str:
@@ -207,9 +207,11 @@ def duration(seconds: float) -> str:
     return f"{hours}:{rest_minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def range_text(found: Sequence[float]) -> str:
+def range_text(values: Sequence[float]) -> str:
     """Format mean and range of [mean, lowest, highest]; ``-`` for an empty sequence."""
-    if not found:
+    if not values:
         return "-"
-    mean, lowest, highest = (format_significant(one) for one in (found[0], min(found), max(found)))
+    mean, lowest, highest = (
+        format_significant(value) for value in (values[0], min(values), max(values))
+    )
     return mean if lowest == highest else f"{mean} ({lowest} to {highest})"

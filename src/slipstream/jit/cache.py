@@ -110,12 +110,12 @@ def build_lock(folder: Path, waits: bool = True) -> Iterator[bool]:
         return
     try:
         patient = waits and not _Makers.held
-        own = _take(handle, folder.name, BUILD_TIMEOUT if patient else 0.0)
-        _Makers.held += own
+        is_locked = _take(handle, folder.name, BUILD_TIMEOUT if patient else 0.0)
+        _Makers.held += is_locked
         try:
-            yield own
+            yield is_locked
         finally:
-            if own:
+            if is_locked:
                 _Makers.held -= 1
                 path.unlink(missing_ok=True)  # waiting processes load or build the module
     finally:
@@ -124,7 +124,7 @@ def build_lock(folder: Path, waits: bool = True) -> Iterator[bool]:
 
 def _take(handle: int, name: str, patience: float) -> bool:
     """Acquire the lock of a module's file; return False if it is not available."""
-    deadline, told = time.monotonic() + patience, False
+    deadline, notified = time.monotonic() + patience, False
     while True:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,9 +132,9 @@ def _take(handle: int, name: str, patience: float) -> bool:
         except OSError as error:
             if error.errno not in _HELD or time.monotonic() > deadline:
                 return False
-        if not told:
+        if not notified:
             log.info("another process is compiling %s: waiting for it", name)
-            told = True
+            notified = True
         time.sleep(1.0 / _LOOKS_A_SECOND)
 
 
@@ -208,8 +208,8 @@ def discard(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    found = (path for path in folder.rglob("*") if path.is_file() and path.name != _SEAL)
-    return sorted(path.relative_to(folder).as_posix() for path in found)
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != _SEAL)
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def _hash(path: Path) -> str:

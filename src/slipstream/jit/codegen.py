@@ -151,7 +151,7 @@ def compile_module(
     reached = ClosureBinder(helpers.compiled, bound_globals, noinline)
     bound = helpers.bound(reached, bindings, checked)
     typeof: Any = numba.typeof
-    signatures = {entry: tuple(map(typeof, shown)) for entry, shown in entries.items()}
+    signatures = {entry: tuple(map(typeof, examples)) for entry, examples in entries.items()}
     facts = [text, reached.digest(), sys.version, numba.__version__, np.__version__]
     facts += [f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(bindings.items())]
     facts += [
@@ -205,16 +205,16 @@ def _make(
         gemm.load_library(waits=waits)
     with CompileLock.lock, _own_folder(_numba()):
         if folder not in _loaded:
-            found = _found(name, folder, load) or _made(name, folder, text, load, waits)
-            if found is None:
+            loaded = _found(name, folder, load) or _made(name, folder, text, load, waits)
+            if loaded is None:
                 return {}
-            _loaded[folder] = found
+            _loaded[folder] = loaded
     return _loaded[folder]
 
 
-def _home(own: str) -> str:
+def _home(name: str) -> str:
     """Return the name of a module from its folder's name."""
-    return f"slipstream_rendered_{own}"
+    return f"slipstream_rendered_{name}"
 
 
 class _HelperCompiler:
@@ -253,13 +253,13 @@ class _HelperCompiler:
         self, reached: ClosureBinder, bindings: Mapping[str, FunctionType], checked: Collection[str]
     ) -> dict[str, Any]:
         """Return the compiled versions of `bindings`; those in `checked` have bounds checks."""
-        found = {}
+        resolved = {}
         # Checked functions first, so that helpers of both kinds are checked.
         for key in sorted(bindings, key=lambda key: key not in checked):
             self.options["boundscheck"] = key in checked
-            found[key] = reached.bind(bindings[key])
+            resolved[key] = reached.bind(bindings[key])
         self.options["boundscheck"] = False
-        return found
+        return resolved
 
     def compiled(self, function: FunctionType) -> Any:
         if function in self._apart:
@@ -276,7 +276,7 @@ class _HelperCompiler:
 
 def _load(
     name: str,
-    own: str,
+    module_name: str,
     text: str,
     names: Mapping[str, Any],
     signatures: Mapping[str, tuple[Any, ...]],
@@ -286,13 +286,15 @@ def _load(
     """Return the compiled entry functions of the text, or load them from the folder.
 
     Args:
-        name: for messages; own: the module's name with its digest.
-        text, names: its source and further globals; signatures: of the entry functions.
-        helpers: compiler of functions defined by the text.
-        folder: location of its files.
+        name: Name for messages.
+        module_name: Name of the module with its digest.
+        text, names: Source and further globals of the module.
+        signatures: Signatures of the entry functions.
+        helpers: Compiler of functions defined by the text.
+        folder: Folder of its files.
     """
-    path = folder / f"{own.rpartition('_')[0]}.py"
-    module = _module(_home(own), path, text, names)
+    path = folder / f"{module_name.rpartition('_')[0]}.py"
+    module = _module(_home(module_name), path, text, names)
     # Functions defined by the text are compiled as helpers.
     for key, value in list(vars(module).items()):
         if isinstance(value, FunctionType) and value.__code__.co_filename == str(path):
@@ -340,8 +342,8 @@ def _made(name: str, folder: Path, text: str, load: _Load, waits: bool) -> dict[
 
     Returns None if another process is compiling it and `waits` is false.
     """
-    with build_lock(folder, waits) as own:
-        if not own and not waits:
+    with build_lock(folder, waits) as is_locked:
+        if not is_locked and not waits:
             return None
         result = _found(name, folder, load)
         if result is not None:
@@ -465,9 +467,9 @@ def explain(name: str, message: str, rendered: Path) -> str:
         file, line = places[0]
         where, what = f"{file}:{line}", f"`{linecache.getline(file, int(line)).strip()}`"
     lines = [line.strip() for line in message.splitlines()]
-    told = [line for line in lines if line and not line.startswith(_FRAMES)]
+    messages = [line for line in lines if line and not line.startswith(_FRAMES)]
     calls = [line.removeprefix(">>> ") for line in lines if line.startswith(">>> ")]
-    reason = " ".join([*told[:1], *calls[:1]]) or message
+    reason = " ".join([*messages[:1], *calls[:1]]) or message
     return (
         f"{where}: {what} cannot be compiled: {reason}. A kernel calculates with numbers, fields "
         "of its records and elements of arrays, and a variable keeps one type."

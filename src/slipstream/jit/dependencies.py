@@ -77,7 +77,7 @@ class ClosureBinder:
     @classmethod
     def reachable_functions(cls, function: Any) -> Collection[FunctionType]:
         """Return a plain function and all functions that it calls, directly or indirectly."""
-        reached = cls(lambda one: one)
+        reached = cls(lambda item: item)
         reached.bind(function)
         return reached._bound
 

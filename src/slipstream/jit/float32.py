@@ -122,8 +122,8 @@ def _typed() -> tuple[Callable[..., Any], ...]:
     def operation(name: str, instruction: str) -> Callable[..., Any]:
         def typed(_: Any, a: Any, b: Any) -> Any:
             def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                one, two = (builder.fptrunc(arg, narrow) for arg in args)
-                return builder.fpext(getattr(builder, instruction)(one, two), wide)
+                left, right = (builder.fptrunc(arg, narrow) for arg in args)
+                return builder.fpext(getattr(builder, instruction)(left, right), wide)
 
             return types.float64(types.float64, types.float64), emit
 

@@ -374,9 +374,11 @@ def _define_transpose(function: Any) -> None:
     ):
         corner = builder.gep(a, [j])
         lines = [builder.mul(builder.add(i, integer(r)), a_row) for r in range(_SQUARE)]
-        for r, one in enumerate(_turned(builder, [builder.gep(corner, [line]) for line in lines])):
+        for r, row_vector in enumerate(
+            _turned(builder, [builder.gep(corner, [line]) for line in lines])
+        ):
             place = builder.add(builder.mul(builder.add(j, integer(r)), b_row), i)
-            _store(builder, one, builder.gep(b, [place]))
+            _store(builder, row_vector, builder.gep(b, [place]))
     builder.ret_void()
 
 
@@ -402,19 +404,19 @@ def _define_head(function: Any) -> None:
                 builder.store(_spread(builder, first, vector), total)
             with _steps(builder, integer(0), depth, side) as (k, _):
                 square = _turned(builder, [builder.gep(corner, [k]) for corner in corners])
-                for r, one in enumerate(square):
+                for r, row_vector in enumerate(square):
                     below = builder.gep(b, [builder.mul(builder.add(k, integer(r)), b_row)])
                     for j, total in enumerate(sums):
                         factor = builder.load(builder.gep(below, [integer(j)]))
                         factor = _spread(builder, factor, vector)
                         builder.store(
-                            _multiply_add(builder, one, factor, builder.load(total)), total
+                            _multiply_add(builder, row_vector, factor, builder.load(total)), total
                         )
             for r, line in enumerate(lines):
                 place, whole = ir.IntType(32), vector(None)
                 for j, total in enumerate(sums):
-                    one = builder.extract_element(builder.load(total), place(r))
-                    whole = builder.insert_element(whole, one, place(j))
+                    row_vector = builder.extract_element(builder.load(total), place(r))
+                    whole = builder.insert_element(whole, row_vector, place(j))
                 _store(builder, whole, builder.gep(c, [builder.mul(line, c_row)]))
     builder.ret_void()
 
@@ -492,9 +494,9 @@ class _Columns:
         builder, integer = self._builder, i.type
         within = builder.and_(i, integer(_SQUARE - 1))
         place = builder.add(builder.mul(builder.sub(i, within), self._apart), within)
-        copied, own = builder.gep(self._memory, [place]), builder.gep(self._a, [i])
+        copied, original = builder.gep(self._memory, [place]), builder.gep(self._a, [i])
         step = builder.select(self._used, integer(_SQUARE), self._row)
-        return builder.select(self._used, copied, own), integer(1), step
+        return builder.select(self._used, copied, original), integer(1), step
 
 
 class _Panel:
@@ -675,8 +677,8 @@ def _emit_tile(
             factors.append(builder.load(builder.bitcast(place, vector.as_pointer()), align=4))
         column = builder.gep(a, [builder.mul(loop.index, step)])
         for r in range(height):
-            one = builder.load(builder.gep(column, [builder.mul(integer(r), row)]))
-            spread = _spread(builder, one, vector)
+            factor = builder.load(builder.gep(column, [builder.mul(integer(r), row)]))
+            spread = _spread(builder, factor, vector)
             for v in range(vectors):
                 total = _multiply_add(builder, spread, factors[v], builder.load(sums[r, v]))
                 builder.store(total, sums[r, v])

@@ -46,7 +46,7 @@ def make_intrinsic(typed: Callable[..., Any]) -> Any:
 
 def call_symbol(builder: Any, name: str, returned: Any, *arguments: Any) -> Any:
     """Emit a call of a C or LLVM function by name; return its value."""
-    kind = llvm_modules().ir.FunctionType(returned, [one.type for one in arguments])
+    kind = llvm_modules().ir.FunctionType(returned, [argument.type for argument in arguments])
     function = llvm_modules().cgutils.get_or_insert_function(builder.module, kind, name)
     return builder.call(function, arguments)
 
@@ -73,7 +73,7 @@ class IntrinsicSet:
 
     @cached_property
     def _made(self) -> dict[str, Any]:
-        return {one.__name__: make_intrinsic(one) for one in self._typed()}
+        return {function.__name__: make_intrinsic(function) for function in self._typed()}
 
 
 def source_digest(*modules: str) -> str:

@@ -78,9 +78,9 @@ def _typed() -> tuple[Callable[..., Any], ...]:
     def zeros(width: int) -> Any:
         return ir.VectorType(number, width)(None)
 
-    def shuffled(builder: Any, one: Any, other: Any, places: list[int]) -> Any:
+    def shuffled(builder: Any, first: Any, second: Any, places: list[int]) -> Any:
         mask = ir.Constant(ir.VectorType(index, len(places)), places)
-        return builder.shuffle_vector(one, other, mask)
+        return builder.shuffle_vector(first, second, mask)
 
     def halved(builder: Any, part: Any, join: Any) -> Any:
         """Reduce a vector to one number by joining halves."""
@@ -123,8 +123,8 @@ def _typed() -> tuple[Callable[..., Any], ...]:
                 end = builder.fadd(end, moved(end, shift))
                 shift *= 2
             begin = moved(end, 1)
-            one = builder.insert_element(ir.Constant(begin.type, ir.Undefined), args[2], index(0))
-            spread = shuffled(builder, one, one, [0] * WIDTH)
+            seed = builder.insert_element(ir.Constant(begin.type, ir.Undefined), args[2], index(0))
+            spread = shuffled(builder, seed, seed, [0] * WIDTH)
             here = builder.and_(
                 builder.fcmp_ordered(">", size, nothing), builder.fcmp_ordered("<=", begin, spread)
             )

@@ -97,7 +97,7 @@ def _read(context: Any, builder: Any, kind: Any, place: Any) -> Any:
         return place
     if isinstance(kind, types.BaseTuple):
         places = [builder.gep(place, [cgutils.intp_t(at)]) for at in _offsets(kind)]
-        parts = [_read(context, builder, *one) for one in zip(kind, places, strict=False)]
+        parts = [_read(context, builder, *field) for field in zip(kind, places, strict=False)]
         return context.make_tuple(builder, kind, parts)
     data = context.get_data_type(kind)
     place = builder.bitcast(place, data.as_pointer())

@@ -124,11 +124,11 @@ def bound_functions(kernel: Kernel) -> dict[str, FunctionType]:
 
 def example_arguments(batch: tuple[Any, ...], out: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
     """Return example arguments of the loop's entry points. Their types define the signatures."""
-    shown = (out[1], *out[5:])
+    columns = (out[1], *out[5:])
     return {
         "advance": (0, 0, 0, 0, batch, out),
-        "start": (0, 0, batch, *shown),
-        "observe_all": (0, 0, batch, *shown),
+        "start": (0, 0, batch, *columns),
+        "observe_all": (0, 0, batch, *columns),
     }
 
 
@@ -174,12 +174,12 @@ def compile_noinline(kernel: Kernel, batch: tuple[Any, ...]) -> dict[FunctionTyp
         code, name = function.__code__, function.__name__
         arguments = code.co_varnames[: code.co_argcount]
         types = function.__annotations__
-        shown = tuple(known[a] if a in known else _EXAMPLES[types[a]] for a in arguments)
+        examples = tuple(known[a] if a in known else _EXAMPLES[types[a]] for a in arguments)
         call = ", ".join(arguments)
         made[function] = codegen.compile_module(
             f"{kernel.name}_{name}",
             f"def apart({call}):\n    return {name}({call})\n",
-            {"apart": shown},
+            {"apart": examples},
             {name: function},
             {},
             noinline=dict(made),
@@ -219,7 +219,7 @@ def specialize(source: str, kernel: Kernel, spec: EnvSpec, checked: bool) -> str
 
     With several players, observations, rewards, actions and masks are rows ``[E, P, ...]``.
     """
-    shown, players, masked = [_OBSERVE], spec.players, kernel.mask is not None
+    observers, players, masked = [_OBSERVE], spec.players, kernel.mask is not None
     if checked:
         source = _watch_steps(source)
     if kernel.prefetch is not None:
@@ -227,18 +227,18 @@ def specialize(source: str, kernel: Kernel, spec: EnvSpec, checked: bool) -> str
     if kernel.finalize_episode is not None:
         source = _replace_line(source, _METRICS, ["finalize_episode(s, p, d)", _METRICS])
     if players > 1:
-        shown = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in range(players)]
+        observers = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in range(players)]
         source = _for_players(source, players)
     if masked:
-        shown += _masks(players)
+        observers += _masks(players)
         source = _replace_line(source, _OUT, [_OUT.replace(" = out", ", masks = out")])
         for name in ("start", "observe_all"):
             head = f"def {name}(lo: int, hi: int, batch: Any, obs: Any) -> None:"
             source = _replace_line(source, head, [head.replace(") ->", ", masks: Any) ->")])
     if checked:
         source, seen = _watch_numbers(source, players, masked)
-        shown += seen
-    return _replace_line(source, _OBSERVE, shown, places=3)
+        observers += seen
+    return _replace_line(source, _OBSERVE, observers, places=3)
 
 
 def _for_players(source: str, players: int) -> str:
@@ -284,7 +284,7 @@ def _watch_numbers(source: str, players: int, masked: bool) -> tuple[str, list[s
     wrong = [f"not numbers(obs[{place}])" for place in where]
     wrong += [f"not allows(masks[{place}])" for place in where] if masked else []
     fault = "    counts[FAULT] = -(e + 1)"
-    shown = [
+    checks = [
         f"if counts[FAULT] == 0 and episode_state[e].held == 0 and ({' or '.join(wrong)}):",
         fault,
     ]
@@ -292,13 +292,13 @@ def _watch_numbers(source: str, players: int, masked: bool) -> tuple[str, list[s
     wrong = [f"not numbers(final_obs[{place}])" for place in ends]
     last = "final_index[slot, 1] = e"
     lines = [last, f"if counts[FAULT] == 0 and ({' or '.join(wrong)}):", fault]
-    return _replace_line(source, last, lines), shown
+    return _replace_line(source, last, lines), checks
 
 
 def _replace_line(source: str, line: str, lines: list[str], places: int = 1) -> str:
     """Replace a whole line, keeping its indentation, in exactly `places` places."""
     pattern = re.compile(rf"^( *){re.escape(line)}$", re.MULTILINE)
-    text, found = pattern.subn(lambda m: "\n".join(m[1] + new for new in lines), source)
-    if found != places:
-        raise AssertionError(f"the loop's template has `{line}` in {found} places, not {places}")
+    text, count = pattern.subn(lambda m: "\n".join(m[1] + new for new in lines), source)
+    if count != places:
+        raise AssertionError(f"the loop's template has `{line}` in {count} places, not {places}")
     return text

@@ -78,8 +78,8 @@ def check_environment(
         if kernel.built_in:
             check_spec(kernel, spec)
         table = Records(params_table(kernel, records))
-        each = min(_RECORDS, max(1, _RUNS // len(loaded.params)))
-        for row in range(min(len(records), each)):
+        per_params = min(_RECORDS, max(1, _RUNS // len(loaded.params)))
+        for row in range(min(len(records), per_params)):
             where = f"Kernel `{kernel.name}`, Params record {row} of split `{split}`"
             _EnvWatch(kernel, watched, spec, table[row], where).run(steps, seed)
     rows, indices = member_indices([seed], num_envs)
@@ -118,22 +118,22 @@ def random_actions(
     return np.asarray(chosen + start, np.int64)
 
 
-def compare_envs(one: VectorEnv, other: VectorEnv, steps: int, seed: int, who: str) -> None:
+def compare_envs(first: VectorEnv, other: VectorEnv, steps: int, seed: int, who: str) -> None:
     """Step both with the same random actions and require bit-identical arrays.
 
     Raises:
         KernelError: has the first array, step and position that differ.
     """
     draw = np.random.default_rng(seed)
-    outs = [allocate_buffers(env) for env in (one, other)]
-    for env, out in zip((one, other), outs, strict=True):
+    outs = [allocate_buffers(env) for env in (first, other)]
+    for env, out in zip((first, other), outs, strict=True):
         env.reset(out.obs, out.mask)
     for t in range(steps):
-        actions = random_actions(one.spec, one.num_envs, draw, outs[0].mask)
-        for env, out in zip((one, other), outs, strict=True):
+        actions = random_actions(first.spec, first.num_envs, draw, outs[0].mask)
+        for env, out in zip((first, other), outs, strict=True):
             env.step(actions, out, t)
-        states = [env.get_state() for env in (one, other)]
-        ends = [_ended(env) for env in (one, other)]
+        states = [env.get_state() for env in (first, other)]
+        ends = [_ended(env) for env in (first, other)]
         for kind, (mine, theirs) in (
             ("", [out._asdict() for out in outs]),
             ("state of ", states),

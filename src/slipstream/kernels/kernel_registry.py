@@ -36,16 +36,16 @@ def list_kernels() -> list[str]:
 def kernel_modules() -> dict[str, str]:
     """Return the module of each kernel by name: built-in ones and those of plugins."""
     folders = importlib.import_module("slipstream.kernels.classic").__path__
-    own = {
+    builtin = {
         module.name: f"slipstream.kernels.classic.{module.name}"
         for module in pkgutil.iter_modules(folders)
         if not (module.ispkg or module.name.startswith("_"))
     }
     offers = merge_offers("kernels")
-    for name in sorted(own.keys() & offers.keys()):
+    for name in sorted(builtin.keys() & offers.keys()):
         with skip_on_error(f"The kernel {name}", find_owner("kernels", offers[name])):
             raise ValueError("there is a built-in kernel of that name")
-    return {**offers, **own}
+    return {**offers, **builtin}
 
 
 def load_kernel(name_or_path: str) -> Kernel:
@@ -151,7 +151,7 @@ def _with_mask(spec: Callable[[Any, Any], EnvSpec]) -> Callable[[Any, Any], EnvS
 
     @functools.wraps(spec)
     def outside(p: Any, d: Any) -> EnvSpec:
-        found = spec(p, d)
-        return replace(found, has_action_mask=True) if isinstance(found, EnvSpec) else found
+        result = spec(p, d)
+        return replace(result, has_action_mask=True) if isinstance(result, EnvSpec) else result
 
     return outside

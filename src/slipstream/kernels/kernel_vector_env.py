@@ -134,8 +134,8 @@ class KernelVectorEnv(VectorEnv):
         other = copy.copy(self)
         memo[id(self)] = other
         shared = ("kernel", "loaded", "spec", "loop", "batch")
-        own = {name: value for name, value in vars(self).items() if name not in shared}
-        vars(other).update(copy.deepcopy(own, memo))
+        attributes = {name: value for name, value in vars(self).items() if name not in shared}
+        vars(other).update(copy.deepcopy(attributes, memo))
         other._bind_batch()
         return other
 
@@ -320,12 +320,12 @@ class KernelVectorEnv(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        shown = self._observation_buffers(obs, mask)
+        buffers = self._observation_buffers(obs, mask)
         self.episode_state["seed"][env_ids] = seed % 2**64
         self.episode_state["index"][env_ids] = episodes.astype(np.uint64)
         self.episode_state["episode"][env_ids] = 0
         self.episode_state["param_row"][env_ids] = self._assign_params(env_ids, episodes)
-        self._start(env_ids, shown)
+        self._start(env_ids, buffers)
 
     def restart(
         self,
@@ -334,16 +334,16 @@ class KernelVectorEnv(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        shown = self._observation_buffers(obs, mask)
+        buffers = self._observation_buffers(obs, mask)
         if seeds is not None:
             self.episode_state["seed"][env_ids] = seeds
             self.episode_state["index"][env_ids] = self.episode_state["episode"][env_ids] = 0
-        self._start(env_ids, shown)
+        self._start(env_ids, buffers)
 
-    def _start(self, env_ids: NDArray[np.int64], shown: tuple[NDArray[Any], ...]) -> None:
+    def _start(self, env_ids: NDArray[np.int64], buffers: tuple[NDArray[Any], ...]) -> None:
         with np.errstate(**_WRAPS):
             for e in env_ids.tolist():
-                self._call(self.loop.start, e, e + 1, self.batch, *shown)
+                self._call(self.loop.start, e, e + 1, self.batch, *buffers)
 
     def hold(self, held: NDArray[np.bool_]) -> None:
         self.episode_state["held"] = held

@@ -44,9 +44,9 @@ def source_files(module: ModuleType) -> dict[str, Path]:
             continue
         files[name] = path
         for imported in _imports(path, name):
-            found = None if imported in files else _find_file(imported)
-            if found is not None:
-                left.append((imported, found))
+            file = None if imported in files else _find_file(imported)
+            if file is not None:
+                left.append((imported, file))
     return files
 
 

@@ -155,8 +155,8 @@ class LintProblems(list[str]):
         if len(self) == 1:
             raise KernelError(self[0])
         if self:
-            found = " ".join(f"({k}) {problem}" for k, problem in enumerate(self, 1))
-            raise KernelError(f"{len(self)} rules are broken: {found}")
+            problems = " ".join(f"({k}) {problem}" for k, problem in enumerate(self, 1))
+            raise KernelError(f"{len(self)} rules are broken: {problems}")
 
 
 class KernelLinter(ast.NodeVisitor):
@@ -249,9 +249,9 @@ class KernelLinter(ast.NodeVisitor):
             if base.id in ("d", "p"):
                 kind = self.fields.records[base.id][0]
                 self.fail(target, f"`{text}` writes into {kind}, which is shared: use STATE")
-            own = self.function.__module__ == "slipstream.core.random"  # may write the stream
+            is_random = self.function.__module__ == "slipstream.core.random"  # may write the stream
             stream = isinstance(target, ast.Attribute) and target.attr in ("key", "counter")
-            if stream and not own:
+            if stream and not is_random:
                 self.fail(
                     target,
                     f"`{text}` writes into the random stream, which the batch loop sets before "
@@ -334,7 +334,7 @@ class KernelLinter(ast.NodeVisitor):
 
     def visit_While(self, node: ast.While) -> None:
         always = isinstance(node.test, ast.Constant) and bool(node.test.value)
-        if always and not any(isinstance(one, ast.Break | ast.Return) for one in ast.walk(node)):
+        if always and not any(isinstance(item, ast.Break | ast.Return) for item in ast.walk(node)):
             self.fail(node, "the loop never ends: write `for i in range(n)`, or a `break`")
         self.generic_visit(node)
 
@@ -429,7 +429,7 @@ class KernelLinter(ast.NodeVisitor):
 def _holder(tree: ast.AST, child: ast.AST) -> ast.AST | None:
     """Return the parent of a node."""
     for node in ast.walk(tree):
-        if any(one is child for one in ast.iter_child_nodes(node)):
+        if any(item is child for item in ast.iter_child_nodes(node)):
             return node
     return None
 
@@ -491,8 +491,8 @@ def check_kernel(kernel: Kernel) -> None:
         with problems.collect():
             if len(given) not in (len(arguments), len(several)):
                 raise _wrong_count(function, name, len(given), arguments)
-            own = arguments if len(given) == len(arguments) else several
-            _check_order(function, name, given, own)
+            names = arguments if len(given) == len(arguments) else several
+            _check_order(function, name, given, names)
         with problems.collect():
             _check_function(function, fields, seen, problems, name)
     for name, arguments in _PYTHON_ARGUMENTS.items():
@@ -512,7 +512,10 @@ def _check_order(
     function: Any, name: str, given: tuple[str, ...], contract: tuple[str, ...]
 ) -> None:
     """Check the order of parameters. Users may choose other names, but not swap the contract's."""
-    if any(own in contract and own != theirs for own, theirs in zip(given, contract, strict=True)):
+    if any(
+        given_name in contract and given_name != expected
+        for given_name, expected in zip(given, contract, strict=True)
+    ):
         raise KernelError(
             f"{source_location(function)}: `{name}({', '.join(given)})` has its parameters in the "
             f"wrong order: the contract is {name}({', '.join(contract)})."

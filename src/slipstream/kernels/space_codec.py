@@ -303,8 +303,10 @@ class ObservationCodec:
         """Shape of one row."""
         if self.layout == "flat":
             return (self.width,)
-        own = self.leaves[0].shape
-        return (own[2], own[0], own[1]) if self.layout == "image" else own
+        leaf_shape = self.leaves[0].shape
+        return (
+            (leaf_shape[2], leaf_shape[0], leaf_shape[1]) if self.layout == "image" else leaf_shape
+        )
 
     @property
     def requirement(self) -> str:
@@ -344,10 +346,10 @@ class ObservationCodec:
             SpaceMismatchError: they do not match the space.
         """
         if self._only is None and isinstance(observations, list) and observations:
-            each = [self.encode(observation) for observation in observations]
-            if any(lead for _, lead in each):
+            rows = [self.encode(observation) for observation in observations]
+            if any(lead for _, lead in rows):
                 raise SpaceMismatchError("a list of batches")
-            return np.stack([row for row, _ in each]), (len(each),)
+            return np.stack([row for row, _ in rows]), (len(rows),)
         parts = [validate_part(leaf, get_part(observations, leaf)) for leaf in self.leaves]
         leads = {part.shape[: part.ndim - len(leaf.shape)] for part, leaf in self._paired(parts)}
         if len(leads) != 1:
@@ -380,13 +382,13 @@ class ObservationCodec:
         lead = rows.shape[:-1]
         parts: list[Any] = []
         for leaf in self.leaves:
-            own = rows[..., leaf.lo : leaf.hi]
+            columns = rows[..., leaf.lo : leaf.hi]
             if leaf.sizes is not None:
                 assert leaf.start is not None
-                pieces = np.split(own, np.cumsum(leaf.sizes)[:-1], axis=-1)
+                pieces = np.split(columns, np.cumsum(leaf.sizes)[:-1], axis=-1)
                 chosen = np.stack([piece.argmax(axis=-1) for piece in pieces], axis=-1)
-                own = chosen + leaf.start
-            parts.append(own.astype(leaf.dtype).reshape((*lead, *leaf.shape)))
+                columns = chosen + leaf.start
+            parts.append(columns.astype(leaf.dtype).reshape((*lead, *leaf.shape)))
         return nest_leaves(self.description, iter(parts))
 
     def _paired(self, parts: Sequence[NDArray[Any]]) -> Iterator[tuple[NDArray[Any], Leaf]]:
@@ -406,8 +408,8 @@ class ActionCodec:
         (self.leaf,) = iter_leaves(description, (), 0)
         self._binary = description["kind"] == "binary"
         self.start = start
-        own = self.leaf.start if self.leaf.start is not None else np.zeros(1, np.int64)
-        self._offset = None if start is None else own - start
+        starts = self.leaf.start if self.leaf.start is not None else np.zeros(1, np.int64)
+        self._offset = None if start is None else starts - start
         # Offset from a row's only number to the action; None for other spaces.
         alone = self.leaf.shape == () and self._offset is not None
         self._single = int(self._offset[0]) if alone and self._offset is not None else None
@@ -417,9 +419,9 @@ class ActionCodec:
         lead, leaf = rows.shape[:-1], self.leaf
         if not lead and self._single is not None:
             return int(rows[0]) + self._single
-        own = rows if self._offset is None else rows + self._offset
-        own = own.reshape((*lead, *leaf.shape))
-        return own.astype(leaf.dtype)
+        columns = rows if self._offset is None else rows + self._offset
+        columns = columns.reshape((*lead, *leaf.shape))
+        return columns.astype(leaf.dtype)
 
     def decode_list(self, rows: NDArray[Any]) -> list[Any]:
         """Return the actions of rows [n, K] as Gymnasium passes them: np.int64 for Discrete."""
@@ -479,8 +481,8 @@ def make_action_codec(spec: EnvSpec) -> ActionCodec:
     start = None
     if not isinstance(spec.action_space, spaces.Box):
         start = np.asarray(getattr(spec.action_space, "start", 0), np.int64).ravel()
-    own = spec.action_space if spec.native_action_space is None else spec.native_action_space
-    return ActionCodec(describe_space(own), start)
+    space = spec.action_space if spec.native_action_space is None else spec.native_action_space
+    return ActionCodec(describe_space(space), start)
 
 
 def as_image_space(space: spaces.Space[Any]) -> spaces.Box | None:

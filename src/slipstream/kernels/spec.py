@@ -196,9 +196,13 @@ def check_market_spec(spec: EnvSpec, name: str) -> None:
     Raises:
         KernelError: `market` is set and some are missing.
     """
-    shown = {metric.name for metric in spec.metrics}
-    absent = [f"the metric {one}" for one in ACCOUNT_METRICS if one not in shown]
-    absent += [f"the trace {one}" for one in ACCOUNT_TRACE if one not in spec.trace]
+    names = {metric.name for metric in spec.metrics}
+    absent = [
+        f"the metric {metric_name}" for metric_name in ACCOUNT_METRICS if metric_name not in names
+    ]
+    absent += [
+        f"the trace {metric_name}" for metric_name in ACCOUNT_TRACE if metric_name not in spec.trace
+    ]
     if spec.market is not None and absent:
         raise KernelError(
             f"{name}: an EnvSpec with `market` must report the account; it lacks "
@@ -274,17 +278,19 @@ def context_differences(
         trained, here: as for `check_training_context`.
         same_data: the data of training are expected here.
     """
-    found = []
+    differences = []
     before, now = list(trained.get("symbols", ())), list(here.get("symbols", ()))
     if before and now and before != now:
         words = f"The policy was trained on {', '.join(before)} and acts on {', '.join(now)} here"
         if trained.get("symbols_at_once", 1) > 1:
             words += ": it treats each symbol like the one in the same position"
-        found.append(f"{words}.")
+        differences.append(f"{words}.")
     key = "data_sha256"
     if same_data and key in trained and key in here and trained[key] != here[key]:
-        found.append("The prices have changed since the policy was trained (their hash differs).")
-    return found
+        differences.append(
+            "The prices have changed since the policy was trained (their hash differs)."
+        )
+    return differences
 
 
 def _named(key: str, trained: Any, here: Any) -> str:
@@ -292,7 +298,7 @@ def _named(key: str, trained: Any, here: Any) -> str:
         return f"{key} was {trained} and is {here} here"
     before, now = _names(trained), _names(here)
     if before == now:
-        k = next(k for k, one in enumerate(trained) if one != here[k])
+        k = next(k for k, trained_name in enumerate(trained) if trained_name != here[k])
         return f"feature {before[k]} was {dict(trained[k])} and is {dict(here[k])} here"
     if sorted(before) == sorted(now):
         k = next(k for k, name in enumerate(before) if name != now[k])
@@ -301,4 +307,4 @@ def _named(key: str, trained: Any, here: Any) -> str:
 
 
 def _names(features: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [str(one["name"]) for one in features]
+    return [str(feature["name"]) for feature in features]

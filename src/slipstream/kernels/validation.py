@@ -43,9 +43,9 @@ def validated(kernel: Kernel) -> Kernel:
         return validate_kernel_data(kernel, _call(kernel, kernel.load, arguments), "load")
 
     def spec(p: Any, d: Any) -> EnvSpec:
-        found = _call(kernel, kernel.spec, (p, d))
-        check_spec(kernel, found)
-        return found  # type: ignore[no-any-return]
+        env_spec = _call(kernel, kernel.spec, (p, d))
+        check_spec(kernel, env_spec)
+        return env_spec  # type: ignore[no-any-return]
 
     replaced: dict[str, Any] = {"load": load, "spec": spec}
     for name in ("load_folds", "with_params"):
@@ -58,11 +58,11 @@ def validated(kernel: Kernel) -> Kernel:
 
 def _loading(kernel: Kernel, function: Callable[..., Any], name: str) -> Callable[..., Any]:
     def called(*arguments: Any) -> Any:
-        found = _call(kernel, function, arguments)
+        result = _call(kernel, function, arguments)
         return (
             None
-            if found is None and name == "with_params"
-            else validate_kernel_data(kernel, found, name)
+            if result is None and name == "with_params"
+            else validate_kernel_data(kernel, result, name)
         )
 
     return called
@@ -70,13 +70,13 @@ def _loading(kernel: Kernel, function: Callable[..., Any], name: str) -> Callabl
 
 def _timeline(kernel: Kernel, p: Any, d: Any) -> Any:
     assert kernel.timeline is not None
-    found = _call(kernel, kernel.timeline, (p, d))
-    if not isinstance(found, np.ndarray) or found.dtype != np.int64 or found.ndim != 1:
+    timeline = _call(kernel, kernel.timeline, (p, d))
+    if not isinstance(timeline, np.ndarray) or timeline.dtype != np.int64 or timeline.ndim != 1:
         raise KernelError(
-            f"{_where(kernel, 'timeline')} returned {_shown(found)}; return an int64 array of UTC "
-            "seconds, one for each step."
+            f"{_where(kernel, 'timeline')} returned {_shown(timeline)}. Return an int64 array with "
+            "the UTC seconds of each step."
         )
-    return found
+    return timeline
 
 
 def _call(kernel: Kernel, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

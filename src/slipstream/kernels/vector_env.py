@@ -83,8 +83,8 @@ def concat_final_obs(slices: Sequence[FinalObs]) -> FinalObs:
     """Concatenate the final observations of several slices; `index` counts over all of them."""
     if len(slices) == 1:
         return slices[0]
-    obs, index = (np.concatenate([one[column] for one in slices]) for column in range(2))
-    records = [one.states for one in slices if one.states is not None]
+    obs, index = (np.concatenate([part[column] for part in slices]) for column in range(2))
+    records = [part.states for part in slices if part.states is not None]
     return FinalObs(obs, index, np.concatenate(records) if records else None)
 
 
@@ -120,16 +120,18 @@ def concat_episodes(slices: Sequence[Episodes]) -> Episodes:
     """Concatenate the episodes of several slices in the order (t, e); e counts over all of them."""
     if len(slices) == 1:
         return slices[0]
-    t, e, ret, length = (np.concatenate([one[column] for one in slices]) for column in range(4))
+    t, e, ret, length = (np.concatenate([part[column] for part in slices]) for column in range(4))
     order = np.lexsort((e, t))
     metrics = {
-        name: np.concatenate([one.metrics[name] for one in slices])[order]
+        name: np.concatenate([part.metrics[name] for part in slices])[order]
         for name in slices[0].metrics
     }
     lost = None
-    if any(one.lost is not None for one in slices):
-        each = [np.zeros(len(one.t), np.bool_) if one.lost is None else one.lost for one in slices]
-        lost = np.concatenate(each)[order]
+    if any(part.lost is not None for part in slices):
+        lost_parts = [
+            np.zeros(len(part.t), np.bool_) if part.lost is None else part.lost for part in slices
+        ]
+        lost = np.concatenate(lost_parts)[order]
     return Episodes(t[order], e[order], ret[order], length[order], metrics, lost)
 
 

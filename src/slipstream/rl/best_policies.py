@@ -30,7 +30,7 @@ class BestPolicies:
     @property
     def members(self) -> list[int]:
         """Members with a directory of their own, sorted."""
-        names = (one.name.partition(".")[0] for one in self.folder.glob("member-*"))
+        names = (path.name.partition(".")[0] for path in self.folder.glob("member-*"))
         numbers = (name.removeprefix("member-") for name in names)
         return sorted({int(number) for number in numbers if number.isdecimal()})
 
@@ -90,11 +90,11 @@ class BestPolicies:
         except CheckpointError as error:
             if not _previous(folder).is_dir():
                 raise
-            found = checkpoint.load(_previous(folder), _SHAPE)
+            previous = checkpoint.load(_previous(folder), _SHAPE)
             if member not in self._fallen_back:
                 self._fallen_back.add(member)
                 self._log(f"{error} The previous best policy is used instead.")
-            return found
+            return previous
 
 
 def _previous(folder: Path) -> Path:

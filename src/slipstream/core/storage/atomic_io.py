@@ -243,12 +243,12 @@ def make_folder(path: Path, private: bool = False) -> None:
         ResourceError: it cannot be created, or the name is taken by a file.
     """
     with disk_errors(path):
-        missing = [one for one in (path, *path.parents) if not one.exists()]
+        missing = [parent for parent in (path, *path.parents) if not parent.exists()]
         path.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
         if private and path in missing:
             path.chmod(0o700)
-    for one in missing:
-        fsync_folder(one.parent)
+    for parent in missing:
+        fsync_folder(parent.parent)
 
 
 def fsync_folder(path: Path) -> None:
@@ -279,9 +279,9 @@ def sha256(path: Path) -> str:
 def to_jsonable(value: Any) -> Any:
     """Return a JSON-compatible copy: NumPy values become plain, non-finite numbers None."""
     if isinstance(value, Mapping):
-        return {str(key): to_jsonable(one) for key, one in value.items()}
+        return {str(key): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_jsonable(one) for one in value]
+        return [to_jsonable(item) for item in value]
     if hasattr(value, "tolist"):
         return to_jsonable(value.tolist())
     if isinstance(value, float):

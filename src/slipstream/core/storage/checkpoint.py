@@ -175,8 +175,8 @@ def load_latest(
         CheckpointError: there are checkpoints, but none is usable.
         VersionError: raised by `check`: older ones would be of another version too.
     """
-    found = checkpoints(parent)
-    for folder in reversed(found):
+    paths = checkpoints(parent)
+    for folder in reversed(paths):
         try:
             tensors, manifest = load(folder)
             problem = schema_mismatch(manifest, {"steps": int, **(shape or {})})
@@ -195,9 +195,9 @@ def load_latest(
             log(f"{error} It is skipped; the one before it is used.")
             continue
         return folder, tensors, manifest
-    if found:
+    if paths:
         raise CheckpointError(
-            f"None of the {len(found)} checkpoints in {parent} can be used. Train again into "
+            f"None of the {len(paths)} checkpoints in {parent} can be used. Train again into "
             "another directory (--out), or restore them from a backup."
         )
     return None
@@ -243,11 +243,11 @@ def write_chunks(
     Raises:
         ResourceError: the disk is full.
     """
-    own = folder / f"member-{member:03d}"
+    member_folder = folder / f"member-{member:03d}"
     written = {}
-    make_folder(own)
+    make_folder(member_folder)
     for name, make in chunks.items():
-        path = own / f"{name}{_CHUNK_SUFFIX}"
+        path = member_folder / f"{name}{_CHUNK_SUFFIX}"
         file = str(path.relative_to(folder))
         if not path.is_file():
             content = safetensors.numpy.save({_CHUNK_KEY: np.ascontiguousarray(make())})
@@ -311,8 +311,10 @@ class ReceivedChunks:
             CheckpointError: a file was deleted.
         """
         files: dict[str, str] = {}
-        for member, own in chunks.items():
-            made = {name: partial(_content, content, name) for name, content in own.items()}
+        for member, member_files in chunks.items():
+            made = {
+                name: partial(_content, content, name) for name, content in member_files.items()
+            }
             if made:
                 files |= write_chunks(self._folder, int(member), made, self._known)
         return files

@@ -151,15 +151,15 @@ class StoredTable:
         for odd in sorted({*there} ^ {*columns}):
             which = "has another" if odd in there else "lacks the"
             raise self.refusal(db, f"{which} column `{odd}`")
-        found = []
+        rows = []
         for row in cursor.fetchall():
             cells = dict(zip(there, row, strict=True))
             where = f"in the row with `{columns[0]}` {describe_json(cells[columns[0]])},"
             try:
-                found.append(make([self._value(name, cells[name]) for name in columns]))
+                rows.append(make([self._value(name, cells[name]) for name in columns]))
             except (UnreadableError, ValueError) as error:
                 raise self.refusal(db, f"{where} {error}") from error
-        return found
+        return rows
 
     def _value(self, name: str, value: Any) -> Any:
         try:
@@ -225,14 +225,14 @@ def connect_writer(path: Path, wait: float = 30.0, threads: bool = False) -> sql
 
 def _beside(path: Path) -> dict[str, stat_result]:
     """Return the files that SQLite opens itself, by suffix; all are regular files."""
-    found: dict[str, stat_result] = {}
+    stats: dict[str, stat_result] = {}
     for suffix in _BESIDE:
         try:
             with suppress(FileNotFoundError):
-                found[suffix] = regular_file(path.with_name(path.name + suffix))
+                stats[suffix] = regular_file(path.with_name(path.name + suffix))
         except UnreadableError as error:
             raise sqlite3.OperationalError(f"{path.name}{suffix}: {error}") from error
-    return found
+    return stats
 
 
 class ConcurrentWriteError(ResourceError):
@@ -281,7 +281,7 @@ def connect_reader(path: Path, wait: float = 5.0) -> sqlite3.Connection:
     """
     beside = _beside(path)
     target, kind = f"{path.absolute().as_uri()}?mode=ro", sqlite3.Connection
-    unfinished = any(beside[one].st_size for one in ("-wal", "-journal") if one in beside)
+    unfinished = any(beside[suffix].st_size for suffix in ("-wal", "-journal") if suffix in beside)
     if "" in beside and not unfinished:
         target, kind = f"{target}&immutable=1", _Unwritten
     table = sqlite3.connect(target, wait, isolation_level=None, factory=kind, uri=True)

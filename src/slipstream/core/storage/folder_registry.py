@@ -135,15 +135,15 @@ def list_entries() -> list[RegistryEntry]:
     Raises:
         ResourceError: see `state_folder`.
     """
-    found = map(_read, state_folder(_FOLDERS).glob("*.json"))
-    ours = [one for one in found if one is not None and one.kind in KINDS]
-    return sorted(ours, key=lambda one: one.began, reverse=True)
+    candidates = map(_read, state_folder(_FOLDERS).glob("*.json"))
+    ours = [entry for entry in candidates if entry is not None and entry.kind in KINDS]
+    return sorted(ours, key=lambda entry: entry.began, reverse=True)
 
 
 def entries_named(name: str) -> list[RegistryEntry]:
     """Return entries whose folder has that name; empty if there is no registry."""
     try:
-        return [one for one in list_entries() if Path(one.path).name == name]
+        return [entry for entry in list_entries() if Path(entry.path).name == name]
     except ResourceError:
         return []
 
@@ -159,12 +159,12 @@ def find_folder(name: str | os.PathLike[str], *kinds: str) -> Path | None:
         CheckpointError: several folders have that name.
     """
     made = [
-        one
-        for one in entries_named(os.fspath(name))
-        if one.is_present and one.kind in (kinds or KINDS)
+        entry
+        for entry in entries_named(os.fspath(name))
+        if entry.is_present and entry.kind in (kinds or KINDS)
     ]
     if len(made) > 1:
-        paths = " and ".join(one.path for one in made)
+        paths = " and ".join(entry.path for entry in made)
         raise CheckpointError(f"{len(made)} are called {name}: give its path, of {paths}.")
     return Path(made[0].path) if made else None
 
@@ -172,20 +172,20 @@ def find_folder(name: str | os.PathLike[str], *kinds: str) -> Path | None:
 def read_id(folder: Path) -> str | None:
     """Return the `id` in a folder's provenance; None if there is none."""
     with suppress(ResourceError):
-        found = (read_json(folder / PROVENANCE, ResourceError, "") or {}).get("id")
-        return found if isinstance(found, str) else None
+        run_id = (read_json(folder / PROVENANCE, ResourceError, "") or {}).get("id")
+        return run_id if isinstance(run_id, str) else None
     return None
 
 
 def _read(path: Path) -> RegistryEntry | None:
     try:
-        found = read_json(path, ResourceError, "", _SHAPE)
+        values = read_json(path, ResourceError, "", _SHAPE)
     except ResourceError:
         return None
-    if found is None or f"{found['id']}.json" != path.name:
+    if values is None or f"{values['id']}.json" != path.name:
         return None
-    known = {name: found[name] for name in _SHAPE}  # a later version may write more
-    return RegistryEntry(**{**known, "references": tuple(found["references"])})
+    known = {name: values[name] for name in _SHAPE}  # a later version may write more
+    return RegistryEntry(**{**known, "references": tuple(values["references"])})
 
 
 def _write(place: Path, entry: RegistryEntry) -> None:
@@ -198,10 +198,10 @@ def _prune(place: Path) -> None:
     files = list(place.glob("*.json"))
     if len(files) <= _MOST:
         return
-    found = {path: _read(path) for path in files}
+    entries = {path: _read(path) for path in files}
 
     def worth(path: Path) -> tuple[bool, float]:
-        entry: Any = found[path]
+        entry: Any = entries[path]
         return (False, 0.0) if entry is None else (path_exists(Path(entry.path)), entry.began)
 
     for path in sorted(files, key=worth)[: len(files) - _MOST + _MOST // 10]:

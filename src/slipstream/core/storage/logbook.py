@@ -83,11 +83,11 @@ class Logbook:
 
     def log_event(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
         """Append an event with JSON-compatible values; `line` is its text for people."""
-        told = {"at": round(time.time(), 3), "event": event, **({"line": line} if line else {})}
-        told |= to_jsonable(facts)
-        encoded = json.dumps(told, allow_nan=False).encode() + b"\n"
+        record = {"at": round(time.time(), 3), "event": event, **({"line": line} if line else {})}
+        record |= to_jsonable(facts)
+        encoded = json.dumps(record, allow_nan=False).encode() + b"\n"
         self._try(lambda: self._append(EVENTS, encoded))
-        self._append_line(event_line(told))
+        self._append_line(event_line(record))
 
     def log(self, line: str, style: str = "") -> None:
         """Append a sentence to the log; ignored outside a session."""

@@ -81,14 +81,14 @@ def describe() -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     """Return versions of the libraries that affect results; optional ones only if installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    libraries: dict[str, str | None] = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            libraries[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             if name not in ("torch", "cmaes", "scipy"):
-                found[name] = None
-    return found
+                libraries[name] = None
+    return libraries
 
 
 def machine_info() -> dict[str, Any]:
@@ -162,16 +162,16 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     for key in sorted({*before, *now}):
         old, new = before.get(key), now.get(key)
         if key == "sources" and isinstance(old, Mapping) and isinstance(new, Mapping):
-            changed += [one for one in sorted({*old, *new}) if old.get(one) != new.get(one)]
+            changed += [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
         elif old != new:
             changed.append(key)
     return changed
 
 
-def commit_text(found: Mapping[str, Any] | None) -> str:
+def commit_text(commit: Mapping[str, Any] | None) -> str:
     """Format the result of `describe_commit`; empty without a commit."""
-    found = found or {}
-    return str(found.get("commit", "")) + ", with local changes" * bool(found.get("dirty"))
+    commit = commit or {}
+    return str(commit.get("commit", "")) + ", with local changes" * bool(commit.get("dirty"))
 
 
 def describe_commit(folder: Path) -> dict[str, Any] | None:
@@ -182,8 +182,8 @@ def describe_commit(folder: Path) -> dict[str, Any] | None:
     """
     root = next((p for p in (folder, *folder.parents) if path_exists(p / ".git")), None)
     # An explicit GIT_DIR makes git skip its check of who owns the repository.
-    found = root and _git("rev-parse", *_GIT_PATHS, "HEAD", root=root)
-    lines = (found or "").splitlines()
+    output = root and _git("rev-parse", *_GIT_PATHS, "HEAD", root=root)
+    lines = (output or "").splitlines()
     if not root or len(lines) != 3:
         return None
     return {"commit": lines[2], "dirty": _differs(root, root / lines[0], root / lines[1], lines[2])}

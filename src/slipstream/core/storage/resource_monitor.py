@@ -81,7 +81,7 @@ class ResourceTable:
     def __init__(self, path: Path, log: Callable[[str], None]) -> None:
         self._table, self._seen, self._before = CsvTable(path, log), ResourceUsage(), 0.0
         with suppress(CheckpointError, ResourceError):
-            walls = [one for one in read_table(path).get(WALL, ()) if isinstance(one, float)]
+            walls = [wall for wall in read_table(path).get(WALL, ()) if isinstance(wall, float)]
             self._before = max(walls, default=0.0)
 
     def add(self, machine: ResourceUsage, elapsed: float, **facts: str) -> None:
@@ -125,16 +125,16 @@ class Gpus:
     def describe(self) -> list[dict[str, Any]]:
         """Return name and memory of each GPU."""
         return [
-            {"name": one["name"], "memory_gib": round(one["vram_total"] / 2**30, 1)}
-            for one in self.query()
-            if one["vram_total"] is not None
+            {"name": gpu["name"], "memory_gib": round(gpu["vram_total"] / 2**30, 1)}
+            for gpu in self.query()
+            if gpu["vram_total"] is not None
         ]
 
     def usage(self) -> tuple[float | None, int | None, float | None, int]:
         """Return mean percent, bytes in use, watts (each None if unknown) and number of GPUs."""
-        each = self.query()
+        gpus = self.query()
         percent, held, watts = (
-            [one[name] for one in each if one[name] is not None]
+            [gpu[name] for gpu in gpus if gpu[name] is not None]
             for name in ("percent", "vram", "watts")
         )
         return (
@@ -146,14 +146,14 @@ class Gpus:
 
     def query(self) -> list[dict[str, Any]]:
         """Return name, percent, bytes used and total, and watts of each GPU; None if unknown."""
-        found = []
+        gpus = []
         for number, card in enumerate(self._cards):
-            told: dict[str, Any] = dict.fromkeys(_ASKED) | {"name": f"GPU {number}"}
+            gpu: dict[str, Any] = dict.fromkeys(_ASKED) | {"name": f"GPU {number}"}
             for name, ask in self._asks.items():
                 with suppress(Exception):  # MIG partitions have no load data, AMD may report "N/A"
-                    told[name] = ask(card)
-            found.append(told)
-        return found
+                    gpu[name] = ask(card)
+            gpus.append(gpu)
+        return gpus
 
 
 def _nvidia() -> tuple[list[Any], Asks]:
@@ -195,9 +195,11 @@ def _rocm_smi() -> tuple[list[Any], Asks]:
             looked = time.monotonic()
             cards.clear()
             command = ("rocm-smi", *_ROCM_OPTIONS)
-            said = subprocess.run(command, capture_output=True, timeout=10, check=False)
-            found = json.loads(said.stdout)
-            cards.update({name: one for name, one in found.items() if name.startswith("card")})
+            result = subprocess.run(command, capture_output=True, timeout=10, check=False)
+            devices = json.loads(result.stdout)
+            cards.update(
+                {name: device for name, device in devices.items() if name.startswith("card")}
+            )
         return cards
 
     kinds = ("Average", "Current Socket")
@@ -216,11 +218,11 @@ def _unread() -> tuple[list[Any], Asks]:
     return [_UNREAD] if there else [], {"name": str}
 
 
-def _first(told: Mapping[str, Any], *names: str) -> float:
+def _first(values: Mapping[str, Any], *names: str) -> float:
     """Return the first of these values that is a number; names differ between GPUs."""
     for name in names:
         with suppress(KeyError, TypeError, ValueError):
-            return float(told[name])
+            return float(values[name])
     raise KeyError(names)
 
 
@@ -255,11 +257,11 @@ class ResourceSampler:
         seconds, held = 0.0, 0
         with suppress(psutil.Error):
             me = psutil.Process()
-            for one in (me, *me.children(recursive=True)):
+            for process in (me, *me.children(recursive=True)):
                 with suppress(psutil.Error, OSError):  # the process has ended
                     # Children that ended count by their parent: study workers are short-lived.
-                    seconds += sum(one.cpu_times()[:4])
+                    seconds += sum(process.cpu_times()[:4])
                     if memory:
-                        full = one.memory_full_info()
+                        full = process.memory_full_info()
                         held += int(getattr(full, "pss", 0) or full.rss)
         return seconds, held

@@ -190,11 +190,11 @@ def read_status(folder: Path) -> Status | None:
         if not regular_file(folder / STATUS).st_size:  # written without waiting for the disk
             return None
     remedy = "Delete it: only the output of `slipstream status` depends on it."
-    found = read_json(folder / STATUS, CheckpointError, remedy, _SHAPE, limit=_MOST_BYTES)
-    if found is None:
+    values = read_json(folder / STATUS, CheckpointError, remedy, _SHAPE, limit=_MOST_BYTES)
+    if values is None:
         return None
-    known = {one.name for one in fields(Status)}
-    status = Status(**{name: value for name, value in found.items() if name in known})
+    known = {field.name for field in fields(Status)}
+    status = Status(**{name: value for name, value in values.items() if name in known})
     # On a full disk only the last event may have been written.
     last = read_events(folder, 1) if status.liveness() == "gone" else []
     if last and last[0]["event"] == "failed" and last[0]["at"] >= status.started:
@@ -210,15 +210,15 @@ def read_events(folder: Path, last: int | None = None) -> list[dict[str, Any]]:
             text = file.read(_EVENT_BYTES).decode("utf-8", "replace")
     except (OSError, UnreadableError):
         return []
-    found = []
+    events = []
     for line in text.splitlines():
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and isinstance(event.get("at"), _NUMBER) and "event" in event:
-            found.append(event)
-    return found if last is None else found[-last:]
+            events.append(event)
+    return events if last is None else events[-last:]
 
 
 def current_version(deployment: Path) -> int:
@@ -241,7 +241,7 @@ def current_version(deployment: Path) -> int:
 def progress_parts(status: Status) -> list[str]:
     """Return the parts of a progress line of running work, most important first."""
     outcomes, searching = _outcomes(status.counts), status.unit == "trials"
-    trials = len({one.get("trial") for one in status.running})
+    trials = len({member.get("trial") for member in status.running})
     if searching and outcomes and trials:
         outcomes += f", {trials} running"
     parts = [
@@ -253,8 +253,8 @@ def progress_parts(status: Status) -> list[str]:
         else "",
         "" if status.eta is None else f"ETA {duration(status.eta)}",
         *(
-            f"{name.removeprefix('episode/')} {range_text(one)}"
-            for name, one in status.scores.items()
+            f"{name.removeprefix('episode/')} {range_text(member)}"
+            for name, member in status.scores.items()
         ),
         _best(status.best) if "score" in status.best else "",
         phases_part(status.phases),
@@ -288,7 +288,9 @@ def phases_part(phases: Mapping[str, float]) -> str:
 
 def machine_part(machine: Mapping[str, Any]) -> str:
     """Format resources: ``CPU 187 %  memory 1.2 GiB  no GPU``; empty if unknown."""
-    known = {one.name: machine[one.name] for one in fields(ResourceUsage) if one.name in machine}
+    known = {
+        field.name: machine[field.name] for field in fields(ResourceUsage) if field.name in machine
+    }
     return str(ResourceUsage(**known)) if known else ""
 
 
@@ -337,8 +339,8 @@ def folder_status_lines(title: str, folder: Path, resume: str, status: Status | 
         silent = f", silent for {duration(status.age)}" if state == "silent" else ""
         who = f"(process {status.pid} on {status.host}{silent})"
         lines += wrap_parts([*progress_parts(status), who], _WIDTH)
-        members = [one for one in status.running if one.get("step") is not None]
-        lines += [f"{GAP}{_facts({**one, 'time': None}, ', ')}" for one in members[:_SHOWN]]
+        members = [member for member in status.running if member.get("step") is not None]
+        lines += [f"{GAP}{_facts({**member, 'time': None}, ', ')}" for member in members[:_SHOWN]]
         lines += [f"{GAP}and {len(members) - _SHOWN} more"] * (len(members) > _SHOWN)
         for node in status.nodes:
             part = cluster_part([node], status.kind == "study")
@@ -418,11 +420,13 @@ def _best(best: Mapping[str, Any]) -> str:
 
 def _outcomes(counts: Mapping[str, int]) -> str:
     """Format trial counts: ``180 complete (7 inactive), 238 pruned, 2 failed``."""
-    found = {kind: counts.get(kind, 0) for kind in ("complete", "pruned", "failed")}
+    outcomes = {kind: counts.get(kind, 0) for kind in ("complete", "pruned", "failed")}
     unable = [f"{counts[kind]} {kind}" for kind in ("inactive", "violating") if counts.get(kind)]
     idle = f" ({', '.join(unable)})" if unable else ""
-    failed = f", {found['failed']} failed" if found["failed"] else ""
-    return f"{found['complete']} complete{idle}, {found['pruned']} pruned{failed}" * bool(counts)
+    failed = f", {outcomes['failed']} failed" if outcomes["failed"] else ""
+    return f"{outcomes['complete']} complete{idle}, {outcomes['pruned']} pruned{failed}" * bool(
+        counts
+    )
 
 
 def _facts(facts: Mapping[str, Any], gap: str) -> str:
@@ -433,7 +437,7 @@ def _facts(facts: Mapping[str, Any], gap: str) -> str:
 
 def _plain(value: Any) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(_plain(one) for one in value[:8])}{', ...' * (len(value) > 8)}]"
+        return f"[{', '.join(_plain(item) for item in value[:8])}{', ...' * (len(value) > 8)}]"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

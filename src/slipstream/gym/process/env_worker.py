@@ -364,7 +364,9 @@ class WorkerHandle:
     @property
     def numbers(self) -> NDArray[np.int64]:
         """Rows of its sub-environments as an array."""
-        return np.concatenate([np.zeros(0, np.int64), *(np.arange(*own) for own in self.ranges)])
+        return np.concatenate(
+            [np.zeros(0, np.int64), *(np.arange(*bounds) for bounds in self.ranges)]
+        )
 
     @property
     def load(self) -> int:

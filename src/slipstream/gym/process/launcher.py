@@ -88,9 +88,9 @@ def _answer(line: socket.socket, children: set[int], alive: int | None) -> bool:
         line.sendall(_ANSWER.pack(_ending(pid)))
         children.discard(pid)
         return True
-    own = [line.fileno(), *([] if alive is None else [alive])]
+    own_fds = [line.fileno(), *([] if alive is None else [alive])]
     try:
-        pid = _fork(fds, own) if what == _FORK else _spawn(fds)
+        pid = _fork(fds, own_fds) if what == _FORK else _spawn(fds)
         children.add(pid)
     except OSError as error:
         pid = -(error.errno or 1)
@@ -100,12 +100,12 @@ def _answer(line: socket.socket, children: set[int], alive: int | None) -> bool:
     return True
 
 
-def _fork(fds: Sequence[int], own: Sequence[int]) -> int:
+def _fork(fds: Sequence[int], own_fds: Sequence[int]) -> int:
     """Fork a worker without the descriptors `own` and return its pid."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        for fd in own:
+        for fd in own_fds:
             with suppress(OSError):
                 os.close(fd)
         env_worker.run(fds, parent)
@@ -125,10 +125,10 @@ def _ending(pid: int) -> int:
     until = time.monotonic() + TERMINATE_SECONDS
     while True:
         try:
-            found, status = os.waitpid(pid, os.WNOHANG)
+            exited_pid, status = os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:
             return 0
-        if found:
+        if exited_pid:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() > until:
             with suppress(ProcessLookupError):

@@ -169,9 +169,9 @@ class ProcessDriver(BaseDriver):
         """Add workers for these rows."""
         before = len(self.handles)
         first = 1 + max((handle.number for handle in self.handles), default=-1)
-        for number, own in enumerate(ranges, first):
+        for number, worker_ranges in enumerate(ranges, first):
             handle = self._process_pool.acquire()
-            handle.number, handle.ranges = number, [own]
+            handle.number, handle.ranges = number, [worker_ranges]
             self.handles.append(handle)
         return self.handles[before:]
 

@@ -66,9 +66,9 @@ def missing() -> list[str]:
 def _has(place: str, name: str) -> bool:
     module, _, owner = place.partition(":")
     try:
-        found = importlib.import_module(module)
+        target = importlib.import_module(module)
         for part in [*filter(None, [owner]), *name.split(".")]:
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (ImportError, AttributeError):
         return False
     return True

@@ -46,15 +46,15 @@ def skip_repeated_passes() -> Iterator[None]:
         if kws or isinstance(self.typing_key, str):  # the latter of `a[0]`: the number is in `args`
             return resolve(self, context, args, kws)
         _, of_types = known.setdefault(id(self), (self, {}))
-        found = of_types.get(args)
-        if found is None:
-            found = resolve(self, context, args, kws)
+        cached = of_types.get(args)
+        if cached is None:
+            cached = resolve(self, context, args, kws)
             # Otherwise it is a Python function, compiled with the caller's options.
-            if self._impl_keys[found.args] is self.typing_key:
-                of_types[args] = found
+            if self._impl_keys[cached.args] is self.typing_key:
+                of_types[args] = cached
         else:
-            self._impl_keys[found.args] = self.typing_key
-        return found
+            self._impl_keys[cached.args] = self.typing_key
+        return cached
 
     def run(self: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
         of = self.func_ir
@@ -144,9 +144,9 @@ def _following(given: Any) -> Any:
             module.data_layout = self._codegen._data_layout
 
         def add_linking_library(self, library: Any) -> None:
-            for one in (library, *library._linking_libraries):
-                if one not in self._linking_libraries:
-                    super().add_linking_library(one)
+            for item in (library, *library._linking_libraries):
+                if item not in self._linking_libraries:
+                    super().add_linking_library(item)
 
         def finalize(self) -> None:
             if not self._helper:

@@ -143,7 +143,7 @@ def compile_in_parallel(helpers: Helpers) -> Iterator[None]:
         yield
     finally:
         _thread.wanted = None
-    queue = sorted(modules.values(), key=lambda one: (not one.own, -one.size))
+    queue = sorted(modules.values(), key=lambda pending: (not pending.own, -pending.size))
     with ExitStack() as helped:
         if len(queue) > 1:
             # No thread may compile during a fork: children would inherit its locks.
@@ -171,7 +171,7 @@ def _make_if_free(module: PendingModule) -> None:
 def _help(queue: Sequence[PendingModule]) -> None:
     _thread.helps = True
     owner = os.getppid()
-    for module in (one for one in queue if not one.own):
+    for module in (candidate for candidate in queue if not candidate.own):
         if is_orphaned(owner):  # not every system kills orphans
             return
         with suppress(Exception):  # the process that needs the module raises it again

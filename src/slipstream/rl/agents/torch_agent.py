@@ -72,9 +72,9 @@ class TorchGroup:
 
     def mirror(self, array: NDArray[Any]) -> Tensor:
         """Return a device copy of an array [M, ...], kept in sync by `fetch` and `write_back`."""
-        own = array[self.members]
-        mirror = self.to_device(own).clone()
-        self._shared.append((own, mirror))
+        part = array[self.members]
+        mirror = self.to_device(part).clone()
+        self._shared.append((part, mirror))
         return mirror
 
     def tensor_views(self, parameters: Parameters, flat: Tensor) -> dict[str, Tensor]:
@@ -83,19 +83,19 @@ class TorchGroup:
 
     def group(self, parameters: Parameters) -> ParamGroup:
         """Return the group's part of an agent's parameters."""
-        own = parameters
-        arrays = (own.flat, own.first, own.second, own.steps, own.failed)
+        part = parameters
+        arrays = (part.flat, part.first, part.second, part.steps, part.failed)
         state = OptimizerState(*(self.mirror(array) for array in arrays))
-        weights = self.tensor_views(own, state.weights)
+        weights = self.tensor_views(part, state.weights)
         leaves = {name: view.requires_grad_() for name, view in weights.items()}
         gradient = torch.zeros_like(state.weights)
-        return ParamGroup(state, leaves, gradient, self.tensor_views(own, gradient))
+        return ParamGroup(state, leaves, gradient, self.tensor_views(part, gradient))
 
     @torch.no_grad()
     def fetch(self) -> None:
         """Fetch the current weights, moments and scales of the agent."""
-        for own, mirror in self._shared:
-            mirror.copy_(self.to_device(own))
+        for source, mirror in self._shared:
+            mirror.copy_(self.to_device(source))
         scale = self._policy.scale
         if scale is not None:
             self._mean, self._inverse_std, self._limit = (
@@ -118,8 +118,8 @@ class TorchGroup:
             state: `device_state`, `copy_state`, or nothing.
         """
         arrays = self.to_numpy(*state, *others)
-        for (own, _), array in zip(self._shared[: len(state)], arrays, strict=False):
-            own[...] = array
+        for (target, _), array in zip(self._shared[: len(state)], arrays, strict=False):
+            target[...] = array
         return arrays[len(state) :]
 
     def to_device(self, array: NDArray[Any]) -> Tensor:
@@ -136,8 +136,8 @@ class TorchGroup:
 
     def member_column(self, array: NDArray[Any]) -> Tensor:
         """Return the group's part of a setting [M], float32 or bool."""
-        own = array[self.members]
-        return self.to_device(own if own.dtype == np.bool_ else own.astype(np.float32))
+        column = array[self.members]
+        return self.to_device(column if column.dtype == np.bool_ else column.astype(np.float32))
 
     def inputs(self, obs: Tensor, members: slice = slice(None)) -> Tensor:
         """Return network inputs of observations [g, R, ...] of these members of the group."""
@@ -178,7 +178,7 @@ class TorchAgent:
         self.products = get_products(precision)
         with self.report_out_of_memory(self.members):
             self._groups = [
-                self.make_group(own) for own in member_batches(self.members, self.device)
+                self.make_group(batch) for batch in member_batches(self.members, self.device)
             ]
 
     @abstractmethod
@@ -232,8 +232,8 @@ class TorchAgent:
         middle = (members.start + members.stop) // 2
         with self.report_out_of_memory(members.stop - members.start):
             double_buffered_ranges = [
-                self.make_group(own)
-                for own in (slice(members.start, middle), slice(middle, members.stop))
+                self.make_group(part)
+                for part in (slice(members.start, middle), slice(middle, members.stop))
             ]
             for half in double_buffered_ranges:
                 half.fetch()

@@ -339,8 +339,8 @@ class RewardScaler:
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return moments [M, ...], accumulated returns [M, N] and largest rewards [M]."""
-        own = {"accumulated": self.accumulated.copy(), "largest": self.largest.copy()}
-        return {**self.moments.state_dict(), **own}
+        arrays = {"accumulated": self.accumulated.copy(), "largest": self.largest.copy()}
+        return {**self.moments.state_dict(), **arrays}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore from `state_dict()`."""

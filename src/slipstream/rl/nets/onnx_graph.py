@@ -142,8 +142,8 @@ def _images(graph: _Graph, x: str, tensors: Mapping[str, NDArray[Any]], policy: 
     network: Any = policy.network  # its module needs torch
     x = graph("Div", x, np.array(255.0, np.float32))
     for name, *_, stride in network.layers:
-        own = (tensors[f"weights.{name}.{k}"] for k in ("weight", "bias"))
-        x = graph("Relu", graph("Conv", x, *own, strides=[stride, stride]))
+        parameters = (tensors[f"weights.{name}.{k}"] for k in ("weight", "bias"))
+        x = graph("Relu", graph("Conv", x, *parameters, strides=[stride, stride]))
     x = graph("Flatten", x, axis=1)
     for name in ("dense", "actor"):
         x = graph("Gemm", x, *(tensors[f"weights.{name}.{k}"] for k in ("weight", "bias")))
@@ -204,9 +204,9 @@ def write_onnx(
     model = make_onnx_model(policy, opset)
     feeds = {"observation": rows} | ({} if mask is None else {"mask": mask})
     ran, (actions_found, outputs) = _run(model.SerializeToString(), feeds)
-    own = policy.actor(len(rows)).head(rows)[0, : len(rows), : policy.actions.head_width]
+    expected = policy.actor(len(rows)).head(rows)[0, : len(rows), : policy.actions.head_width]
     acted = policy.native.actions(policy.act_rows(rows, mask=mask), (len(rows),))
-    largest = float(np.abs(outputs - own).max() / max(1.0, np.abs(own).max()))
+    largest = float(np.abs(outputs - expected).max() / max(1.0, np.abs(expected).max()))
     if policy.actions.sizes:  # rounding may change the order of nearly equal outputs
         other = float(np.mean((actions_found != acted).reshape(len(rows), -1).any(1)))
         fine = other <= _TIES

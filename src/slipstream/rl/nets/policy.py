@@ -207,11 +207,13 @@ class Policy(SummaryRepr):
         elif len(rows):
             actions = self.act_rows(rows, keys=keys, mask=allowed)
         if exploration > 0.0 and keys is not None:
-            each = len(rows) // self.members
+            per_member = len(rows) // self.members
             for m, key in enumerate(keys.tolist()):
-                own = slice(m * each, (m + 1) * each)
-                open_ = None if allowed is None else allowed[own]
-                self.actions.explore(actions[own], exploration, np.random.default_rng(key), open_)
+                member_rows = slice(m * per_member, (m + 1) * per_member)
+                open_ = None if allowed is None else allowed[member_rows]
+                self.actions.explore(
+                    actions[member_rows], exploration, np.random.default_rng(key), open_
+                )
         return self.native.actions(actions, lead)
 
     def act_batch(
@@ -542,7 +544,7 @@ class NativeSpaces:
         if not self.masked:
             return None
         if isinstance(obs, list):
-            parts = [self.mask_from_observation(one) for one in obs]
+            parts = [self.mask_from_observation(item) for item in obs]
             return None if any(part is None for part in parts) else np.stack(parts)
         return (
             np.asarray(obs[ACTION_MASK_KEY]) > 0

@@ -135,7 +135,7 @@ def read_policy(place: str | Path) -> Policy:
             f"{place} is not a run directory, for it has no `{BEST}`. Name what `slipstream train` "
             "printed, a policy's folder or an .onnx file."
         )
-    best = BestPolicies(folder, lambda said: print(said, file=sys.stderr))
+    best = BestPolicies(folder, lambda message: print(message, file=sys.stderr))
     tensors, manifest = best.load(best.highest)
     return unpack(tensors, manifest["policy"])
 
@@ -261,7 +261,11 @@ def _check_spaces(
     observed = ObservationCodec(native["observation"], layout)
     kind, bytes_ = native["observation"]["kind"], dtype == "uint8"
     plain = layout == "same" and kind == "box"
-    image = layout == "image" and bytes_ and [len(one.shape) for one in observed.leaves] == [3]
+    image = (
+        layout == "image"
+        and bytes_
+        and [len(observed_leaf.shape) for observed_leaf in observed.leaves] == [3]
+    )
     if not (plain or image or (layout == "flat" and not bytes_)) or observed.shape != shape:
         raise ValueError(f"its observations are no rows of {dtype} {shape}")
     if (image or plain) and (observed.leaves[0].dtype == np.uint8) != bytes_:
@@ -300,18 +304,18 @@ def _weights(
     policy: Policy, m: int, places: bool = False
 ) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Yield member m's weights by name without padding; `places` yields views instead of copies."""
-    own = {name: weight[m] for name, weight in policy.parameters.weights.items()}
+    tensors = {name: weight[m] for name, weight in policy.parameters.weights.items()}
     network = policy.network
     if isinstance(network, MlpNetwork):
         for mlp in network.mlps:
             for i, layer in enumerate(mlp.layers):
-                weight = own.pop(layer.weight)
+                weight = tensors.pop(layer.weight)
                 # the first layer's bias is the weight of the input's column of ones
-                bias = own.pop(layer.bias)[0] if i else weight[layer.inputs]
+                bias = tensors.pop(layer.bias)[0] if i else weight[layer.inputs]
                 weight, bias = weight[: layer.inputs, : layer.outputs], bias[: layer.outputs]
                 yield layer.weight, weight if places else weight.copy()
                 yield layer.bias, bias if places else bias.copy()
-    for name, weight in own.items():
+    for name, weight in tensors.items():
         yield name, weight if places else weight.copy()
 
 

@@ -58,8 +58,8 @@ def member_batches(members: int, device: torch.device) -> list[slice]:
 
     The bits of a batched product depend on its batch size; on the CPU a member's must not.
     """
-    each = 1 if device.type == "cpu" else members
-    return [slice(m, m + each) for m in range(0, members, each)]
+    batch = 1 if device.type == "cpu" else members
+    return [slice(m, m + batch) for m in range(0, members, batch)]
 
 
 def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:

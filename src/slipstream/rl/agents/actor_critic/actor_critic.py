@@ -280,12 +280,12 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         width = self.policy.actions.width
         relu = config.activation == "relu"
         self._net = NetworkTables(network.tables[0], self.critics.table, relu, width, padded(width))
-        one, two = self.critics.groups
+        critic1, critic2 = self.critics.groups
         transposed = [
-            aligned_zeros(group.flat.shape) for group in (self.policy.parameters, one, two)
+            aligned_zeros(group.flat.shape) for group in (self.policy.parameters, critic1, critic2)
         ]
         self._learned = LearnedState(
-            *(self.policy.parameters.arrays, (one.arrays, two.arrays)),
+            *(self.policy.parameters.arrays, (critic1.arrays, critic2.arrays)),
             *((self.critics.targets[0], self.critics.targets[1]), transposed[0]),
             (transposed[1], transposed[2]),
         )

@@ -168,9 +168,9 @@ class TorchMembers(ReplayGroup):
         return actions
 
     def update(self, rows: Transitions, num_updates: NDArray[np.int64], wanted: Tensor) -> Tensor:
-        agent, own = self._agent, self.members
+        agent, members = self._agent, self.members
         streams = torch_distributions.keys_to_tensor(
-            rng.keys_at_steps(agent.seeds[own], rng.LEARN, num_updates), self.device
+            rng.keys_at_steps(agent.seeds[members], rng.LEARN, num_updates), self.device
         )
         shape = (self.count, self.DRAWS, *rows.action.shape[1:])
         noise = torch_distributions.normal(streams, 0, int(np.prod(shape[1:]))).view(shape)

@@ -124,8 +124,8 @@ class DQNGroup(ReplayGroup):
         """Return the values of all actions [g N, n] for observations [g N, ...]."""
         rows = self.to_device(obs.reshape(self.count, -1, *obs.shape[1:]))
         values = self._model(self._online.leaves, self.inputs(rows)).flatten(0, 1)
-        found: NDArray[np.float32] = self.to_numpy(values)[0]
-        return found
+        q_values: NDArray[np.float32] = self.to_numpy(values)[0]
+        return q_values
 
     def update(self, rows: Transitions, num_updates: NDArray[np.int64], wanted: Tensor) -> Tensor:
         config = self._agent.config
@@ -149,11 +149,11 @@ class TorchDQN(TorchLearning, BaseDQN):
         allowed = None if rollout.mask is None else rollout.mask[t]
 
         def act(group: DQNGroup) -> None:
-            own = group.environments
-            values = group.values(rollout.obs[t, own])
+            env_range = group.environments
+            values = group.values(rollout.obs[t, env_range])
             if allowed is not None:
-                values = np.where(allowed[own], values, -np.inf)
-            choice[own, 0] = values.argmax(1)
+                values = np.where(allowed[env_range], values, -np.inf)
+            choice[env_range, 0] = values.argmax(1)
 
         self.map_groups(act, DQNGroup.device_state)
         keys = rng.keys_at_steps(self.seeds, rng.ACT, self.steps)

@@ -121,15 +121,15 @@ class ReplayGroup(TorchGroup, ABC):
 
     def learn(self, replay: Replay, wanted: NDArray[np.bool_]) -> None:
         """Update the given members, bool [g], that have not failed."""
-        agent, config, own = self._agent, self._agent.config, self.members
+        agent, config, members = self._agent, self._agent.config, self.members
         wanted = wanted & ~self._failed
         if not wanted.any():
             return
         num_updates = self._made  # counts on where a member fails, for it learns no more
-        keys = rng.keys_at_steps(agent.seeds[own], rng.REPLAY, num_updates)
+        keys = rng.keys_at_steps(agent.seeds[members], rng.REPLAY, num_updates)
         sample = replay.sample(
-            *(np.arange(own.start, own.stop), keys, config.batch_size, config.n_step),
-            *(agent.gamma[own], agent.importance[own]),
+            *(np.arange(members.start, members.stop), keys, config.batch_size, config.n_step),
+            *(agent.gamma[members], agent.importance[members]),
         )
         batch = sample.batch
         rows = Transitions(
@@ -147,7 +147,7 @@ class ReplayGroup(TorchGroup, ABC):
             return
         errors, self._failed = self.to_numpy(size, self.acting.state.failed)
         for i in np.flatnonzero(wanted).tolist():
-            replay.update_priorities(own.start + i, sample.index[i], errors[i])
+            replay.update_priorities(members.start + i, sample.index[i], errors[i])
 
 
 class TorchLearning(TorchAgent, OffPolicyAgent):

@@ -262,12 +262,12 @@ def update_bytes(spec: EnvSpec, n_steps: int, members: int, num_envs: int) -> in
     """
     from slipstream.rl.nets.networks import input_width
 
-    own = num_envs * (n_steps + 1)
+    rows = num_envs * (n_steps + 1)
     image = spec.observation_dtype == np.uint8 and len(spec.observation_shape) == 3
     numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
     # Packed columns and orders; the float copy of actions, reward, value, advantage, target
     # and their temporaries.
-    return 4 * own * (numbers + spec.action_dim + 9 + members * (spec.action_dim + 6))
+    return 4 * rows * (numbers + spec.action_dim + 9 + members * (spec.action_dim + 6))
 
 
 def _nearest_divisors(total: int, wanted: int) -> str:

@@ -218,8 +218,8 @@ def _inputs(policy: Policy, rows: tuple[int, ...]) -> NDArray[np.float32]:
 
 def _whole_lines(numbers: int) -> int:
     """Round a number of float64 values up to cache lines, to avoid false sharing."""
-    each = alignment.LINE // 8
-    return -(-numbers // each) * each
+    per_line = alignment.LINE // 8
+    return -(-numbers // per_line) * per_line
 
 
 class BasePPO(PopulationAgent):

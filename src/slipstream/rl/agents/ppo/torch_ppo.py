@@ -151,8 +151,8 @@ def ppo_loss(
     critic = (value - rows.target) ** 2
     entropy = distribution.entropy()
     loss = policy + c.vf_coef[:, None] * critic - c.ent_coef[:, None] * entropy
-    each = (policy, critic, entropy, log_ratio.expm1() - log_ratio, (bounded != ratio).float())
-    return rows.mean(loss), torch.stack([rows.mean(x.detach()) for x in each], 1)
+    terms = (policy, critic, entropy, log_ratio.expm1() - log_ratio, (bounded != ratio).float())
+    return rows.mean(loss), torch.stack([rows.mean(x.detach()) for x in terms], 1)
 
 
 def learn(
@@ -229,7 +229,7 @@ class PPOGroup(TorchGroup):
 
     @torch.no_grad()
     def begin_act(
-        self, rollout: Rollout, t: int, own: slice, keys: NDArray[np.uint64]
+        self, rollout: Rollout, t: int, env_range: slice, keys: NDArray[np.uint64]
     ) -> Callable[[], None]:
         """Begin to act in step t for some of their environments.
 
@@ -239,15 +239,15 @@ class PPOGroup(TorchGroup):
         Returns:
             What waits, and writes their actions and log_prob.
         """
-        at, each = own.start - self.environments.start, own.stop - own.start
+        at, num_rows = env_range.start - self.environments.start, env_range.stop - env_range.start
         if t == 0 == at:
             self.fetch()
-        num_envs = min(self.num_envs, each)
-        m = slice(at // self.num_envs, at // self.num_envs + each // num_envs)
+        num_envs = min(self.num_envs, num_rows)
+        m = slice(at // self.num_envs, at // self.num_envs + num_rows // num_envs)
         weights = self._leaves
-        if each < self.count * self.num_envs:
+        if num_rows < self.count * self.num_envs:
             weights = {name: leaf[m] for name, leaf in weights.items()}
-        obs = self.to_device(rollout.obs[t, own])
+        obs = self.to_device(rollout.obs[t, env_range])
         self._observations.setdefault(t, []).append(obs)
         actions = self._policy.actions
         draw = torch_distributions.normal if actions.continuous else torch_distributions.gumbel
@@ -264,14 +264,14 @@ class PPOGroup(TorchGroup):
             weights, self.network.features(weights, self.inputs(by_member(obs), m))
         )
         mask = rollout.mask
-        allowed = None if mask is None else by_member(self.to_device(mask[t, own]))
+        allowed = None if mask is None else by_member(self.to_device(mask[t, env_range]))
         distribution = self._distribution(weights, head, allowed)
         action = distribution.sample(noise.view(*head.shape[:2], -1))
         log_prob = distribution.log_prob(action)
         to_numpy = self.to_numpy_async(action.flatten(0, 1), log_prob.flatten())
 
         def write() -> None:
-            rollout.actions[t, own], rollout.log_prob[t, own] = to_numpy()
+            rollout.actions[t, env_range], rollout.log_prob[t, env_range] = to_numpy()
 
         return write
 
@@ -320,9 +320,9 @@ class PPOGroup(TorchGroup):
         def member_column(name: str) -> Tensor:
             return self.member_column(self._config.per_member(name, self._policy.members))
 
-        own = self.to_device(learning_rate.astype(np.float32))
+        rates = self.to_device(learning_rate.astype(np.float32))
         names = (name for name in Coefficients._fields if name != "learning_rate")
-        return Coefficients(**{name: member_column(name) for name in names}, learning_rate=own)
+        return Coefficients(**{name: member_column(name) for name in names}, learning_rate=rates)
 
     def _orders(
         self, total: int, seeds: NDArray[np.uint64], first_epochs: NDArray[np.int64]
@@ -349,8 +349,8 @@ class PPOGroup(TorchGroup):
 
         def member_column(array: NDArray[np.generic]) -> Tensor:
             """Return the group's part of [T, E] as [g, T, N]."""
-            own = self.to_device(array[:, e])
-            return own.view(t, self.count, self.num_envs).transpose(0, 1)
+            column = self.to_device(array[:, e])
+            return column.view(t, self.count, self.num_envs).transpose(0, 1)
 
         terminated, truncated, valid = map(member_column, (to.terminated, to.truncated, to.valid))
         following = values[:, 1:].clone()
@@ -384,17 +384,17 @@ class PPOGroup(TorchGroup):
     def _put_final_values(self, rollout: Rollout, following: Tensor) -> None:
         """Write the values of final observations of truncated rows to [g, T, N]."""
         index, obs = np.asarray(rollout.final_index), np.asarray(rollout.final_obs)
-        own = (index[:, 1] >= self.environments.start) & (index[:, 1] < self.environments.stop)
-        if not own.any():
+        in_group = (index[:, 1] >= self.environments.start) & (index[:, 1] < self.environments.stop)
+        if not in_group.any():
             return
-        t, e = index[own].T
+        t, e = index[in_group].T
         member, env = np.divmod(e - self.environments.start, self.num_envs)
         counts = np.bincount(member, minlength=self.count)
         order = np.argsort(member, kind="stable")
         slot = np.zeros_like(member)  # of each among its member's
         slot[order] = np.arange(len(member)) - np.repeat(np.cumsum(counts) - counts, counts)
         packed = np.zeros((self.count, counts.max(), *obs.shape[1:]), obs.dtype)
-        packed[member, slot] = obs[own]
+        packed[member, slot] = obs[in_group]
         values = self._values(self.inputs(self.to_device(packed)))
         m, s, t, env = (self.to_device(part.copy()) for part in (member, slot, t, env))
         following[m, t, env] = values[m, s]
@@ -423,8 +423,8 @@ class TorchPPO(TorchAgent, BasePPO):
         self.make_groups(device, precision)
 
     def make_group(self, members: slice) -> PPOGroup:
-        own = self.config, members, self.num_envs, self.device, self.products
-        return PPOGroup(self.policy, *own)
+        arguments = self.config, members, self.num_envs, self.device, self.products
+        return PPOGroup(self.policy, *arguments)
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
         return self.begin_act(rollout, t, 0, len(self._env_actions))()
@@ -441,18 +441,18 @@ class TorchPPO(TorchAgent, BasePPO):
 
         def begin(group: PPOGroup) -> Callable[[], None] | None:
             e = group.environments
-            own = slice(max(lo, e.start), min(hi, e.stop))
-            if own.start >= own.stop:
+            env_range = slice(max(lo, e.start), min(hi, e.stop))
+            if env_range.start >= env_range.stop:
                 return None
-            return group.begin_act(rollout, t, own, keys[group.members])
+            return group.begin_act(rollout, t, env_range, keys[group.members])
 
         writers = self.map_groups(begin)
 
         def act() -> NDArray[Any]:
             for write in filter(None, writers):
                 write()
-            own = self._env_actions[lo:hi]
-            self.policy.actions.to_environment(rollout.actions[t, lo:hi], own)
+            env_range = self._env_actions[lo:hi]
+            self.policy.actions.to_environment(rollout.actions[t, lo:hi], env_range)
             return self._env_actions
 
         return act
@@ -469,8 +469,8 @@ class TorchPPO(TorchAgent, BasePPO):
 
         def learn(group: PPOGroup) -> dict[str, NDArray[Any]]:
             m = group.members
-            own = rate[m], self.seeds[m], first_epochs[m]
-            return group.update(rollout, reward, rewarded[m], *own)
+            member_values = rate[m], self.seeds[m], first_epochs[m]
+            return group.update(rollout, reward, rewarded[m], *member_values)
 
         return self._finish_iteration(rollout, self.map_groups(learn), learning_rate=rate)
 

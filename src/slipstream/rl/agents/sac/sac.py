@@ -206,8 +206,8 @@ def head_gradient(learner: Any, alpha: float, first: int, last: int, y: Any, d: 
     for i in range(first, last):
         at = place + (i - first) * width
         for j in range(k):
-            own = i * k + j
-            noise, std, action = drawn[NOISE, own], drawn[STD, own], drawn[ACTION, own]
+            index = i * k + j
+            noise, std, action = drawn[NOISE, index], drawn[STD, index], drawn[ACTION, index]
             slope = float(learner.extra.d_action[i, j])
             pull = (2.0 * alpha * action - (1.0 - action * action) * slope) / rows
             d[at + j] = pull

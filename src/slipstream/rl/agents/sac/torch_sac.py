@@ -89,8 +89,8 @@ def learn(
     log_alpha = temperature.leaves["log_alpha"][:, 0]
     optimizer_step(temperature, log_alpha * (entropy - wanted.target), active & wanted.automatic, c)
 
-    own = {"actor_loss": actor_loss.detach(), "entropy": entropy, "gradient_norm": norm}
-    return statistics | own, active, error
+    actor_metrics = {"actor_loss": actor_loss.detach(), "entropy": entropy, "gradient_norm": norm}
+    return statistics | actor_metrics, active, error
 
 
 class SACMembers(TorchMembers):

@@ -149,8 +149,8 @@ def smooth_actions(learner: Any, m: int, obs: Any, first: int, last: int) -> Non
         for j in range(k):
             noise = smoothing.noise[m] * float(normal_at(key, i * k + j))
             noise = within(noise, smoothing.limit[m])
-            own = math.tanh(float(workspace.actor_y[at + j]))
-            workspace.critic_x[NEXT_POLICY, i, j] = within(own + noise, 1.0)
+            mean = math.tanh(float(workspace.actor_y[at + j]))
+            workspace.critic_x[NEXT_POLICY, i, j] = within(mean + noise, 1.0)
     load_critic_rows(learner, NEXT_POLICY, first, last)
 
 

@@ -76,8 +76,8 @@ def learn(
     finite = ~actor.state.failed
     polyak_update(target, actor.state.weights.detach(), due & finite, c)
 
-    own = {"actor_loss": actor_loss.detach(), "gradient_norm": norm}
-    return statistics | own, active & finite, due & finite, error
+    actor_metrics = {"actor_loss": actor_loss.detach(), "gradient_norm": norm}
+    return statistics | actor_metrics, active & finite, due & finite, error
 
 
 class TD3Members(TorchMembers):

@@ -127,12 +127,12 @@ class Replay:
         self._chunks = [self._make_chunks(m) for m in range(members)]
 
     def _make_chunks(self, m: int) -> Chunks:
-        ring, own = self.ring, self._env_slice(m)
-        arrays = [ring.rows[own].view(np.uint8)]
+        ring, env_range = self.ring, self._env_slice(m)
+        arrays = [ring.rows[env_range].view(np.uint8)]
         if ring.mask.size:
-            arrays.append(ring.mask[own].view(np.uint8))
+            arrays.append(ring.mask[env_range].view(np.uint8))
         if self.storage.raw is not None:
-            arrays.append(self.storage.raw[own])
+            arrays.append(self.storage.raw[env_range])
         leaves = self.num_envs * self.slots if ring.tree.shape[1] else 0
         return Chunks(arrays, ring.tree[m, :leaves])
 
@@ -255,10 +255,10 @@ class Replay:
             self._samples[size] = Sample(index, weight, self.make_batch(rows, len(members)))
         sample, betas = self._samples[size], np.broadcast_to(beta, len(members))
         for i, m in enumerate(members.tolist()):
-            own = Batch(*(column[i] for column in sample.batch))
+            member_batch = Batch(*(column[i] for column in sample.batch))
             self.sample_into(
                 *(m, keys[i], n_step, float(gamma[i]), float(betas[i])),
-                *(sample.index[i], sample.weight[i], own),
+                *(sample.index[i], sample.weight[i], member_batch),
             )
         return sample
 
@@ -318,9 +318,9 @@ class Replay:
 
     def clear(self, m: int) -> None:
         """Drop all transitions of member m; call `begin` afterwards. Step counts continue."""
-        ring, own = self.ring, self._env_slice(m)
-        ring.rows[own, :, ENDING] = NONE
-        ring.head[own] = ring.written[own] = 0
+        ring, env_range = self.ring, self._env_slice(m)
+        ring.rows[env_range, :, ENDING] = NONE
+        ring.head[env_range] = ring.written[env_range] = 0
         ring.num_used[m], ring.num_valid[m], ring.max_priority[m] = 1, 0, 1.0
         ring.tree[m] = 0.0
         ring.minimum[m] = np.inf
