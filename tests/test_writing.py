@@ -38,8 +38,8 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 MOST = {
-    "docstrings": 53,
-    "words in src": 60,
+    "docstrings": 0,
+    "words in src": 0,
     "words in pages": 0,
     "long lines": 0,
     "file names": 12,

@@ -35,7 +35,7 @@ class Experience:
     def fill(self, agent, rollout, iteration=0, ends=0.05, act=True):
         t, n = rollout.n_steps, rollout.num_envs
         finals, index = [], []
-        rollout.carry_over()  # forgets the last block's final observations
+        rollout.start_next()  # forgets the last block's final observations
         for m, seed in enumerate(agent.seeds):
             rng = np.random.default_rng((int(seed), iteration))
             e = slice(m * n, (m + 1) * n)

@@ -276,7 +276,7 @@ class Replay:
         return {name: getattr(ring, name).copy() for name in ("written", "steps", "max_priority")}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore from `state_dict()`. Transitions follow with `load_bulk`."""
+        """Restore from `state_dict()`. Transitions follow with `load_chunks`."""
         ring = self.ring
         for name in ("written", "steps", "max_priority"):
             getattr(ring, name)[:] = state[name]
@@ -292,7 +292,7 @@ class Replay:
         return self._chunks[member].save(self.ring.written[self._env_slice(member)])
 
     def load_chunks(self, member: int, chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
-        """Restore chunks from `bulk(member)`. Slots of missing chunks are empty."""
+        """Restore chunks from `chunk_builders(member)`. Slots of missing chunks are empty."""
         ring, envs = self.ring, self._env_slice(member)
         self._chunks[member].load(ring.written[envs], chunks)
         real = ring.rows[envs, :, ENDING] != NONE
