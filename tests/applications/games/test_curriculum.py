@@ -136,7 +136,7 @@ def test_a_phase_may_begin_without_what_was_kept(prioritised):
     assert held[:2] == [[64, 64], [128, 128]] and held[2] == [0, 0] and held[3][0] <= 64
     rows = one.collector.replay.ring.rows
     assert (rows[..., ENDING] != NONE).sum() == sum(held[3])
-    chunks = [one.collector.replay.bulk(m) for m in range(2)]
+    chunks = [one.collector.replay.chunk_builders(m) for m in range(2)]
     kept = [[(name, make()) for name, make in chunks[m].items()] for m in range(2)]
     other.collector.set_state(
         {k.removeprefix("env."): v for k, v in one.get_state().items() if k.startswith("env.")},
