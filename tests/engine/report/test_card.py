@@ -117,7 +117,7 @@ def test_a_studys_policy_has_a_card_and_both_commands_take_its_name(
     text = (study.path / "card.md").read_text()
     assert text == (tmp_path / "given/README.md").read_text()
     told, (seed,) = rows(text), study.result["holdout"]["seeds"]
-    assert told["agent"].startswith("ppo, seed") and "2 to the end" in told["Trials"]
+    assert told["agent"].startswith("ppo, seed") and "2 complete" in told["Trials"]
     assert float(told["Mean return"].split()[0]) == pytest.approx(seed["score"], abs=0.01)
     assert f"Study | seed {study.study.seed}" in text and "in anything but `cartpole`" in text
     capsys.readouterr()

@@ -209,7 +209,7 @@ def test_the_holdout_is_the_mean_over_seeds(tmp_path):
     )
     short = {**facts, **Opening(1, compared_days=2).as_dict()}
     assert (
-        "is not known: prices are identified by 60 days, and there are 2."
+        "were opened before: prices are identified by 60 days, and there are 2."
         in describe_openings(short)[0]
     )
     searched = {**facts, **Opening(1, searched=("study other (2027-01-15)",)).as_dict()}
@@ -256,11 +256,11 @@ def test_promotion_needs_both_bounds_above_zero(tmp_path):
     assert facts["lcb"] > 0 > facts["sharpe_lcb"] and not facts["promoted"]
     facts, said = held(tmp_path / "d", 4e-3, 8e-3)  # gains less than one that rises
     assert facts["sharpe_lcb"] > 0 > facts["lcb"] and not facts["promoted"]
-    assert said == "Not promoted: it does not beat what it is compared with."
+    assert said == "Not promoted: it does not beat its benchmark."
     facts, said = held(tmp_path / "e", 4e-3, 0.0, forced=True)
     assert not facts["promoted"] and said == "Not promoted: it was deployed by force."
     facts, said = held(tmp_path / "f", 4e-3, 0.0, Opening(1, unknown="No folder"))
-    assert not facts["promoted"] and "opened before is not known" in said
+    assert not facts["promoted"] and "it is unknown whether these days were opened" in said
 
 
 def test_days_that_were_opened_before_leave_the_bounds(tmp_path):

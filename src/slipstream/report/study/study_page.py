@@ -93,7 +93,7 @@ def study_page(view: StudyView) -> Page:
 def _figures(view: StudyView) -> list[KeyFigure]:
     """Return key figures of the deployed policy on the hold-out, else those of the search."""
     entry, trials = view.result["holdout"], view.result["trials"]
-    ends = f"{trials['complete']} to the end, {trials['pruned']} cut"
+    ends = f"{trials['complete']} complete, {trials['pruned']} pruned"
     tried = KeyFigure("Trials", format_number(trials["started"], 0), ends)
     if view.holdout is not None:
         return _holdout_figures(view, view.holdout, entry)
@@ -163,7 +163,9 @@ def _search_figures(view: StudyView) -> list[KeyFigure]:
 def _holdout(view: StudyView) -> list[Section]:
     entry = view.result["holdout"]
     if entry is None:
-        closed = Section("Hold-out", ("It was not opened: there is nothing to show it to.",))
+        closed = Section(
+            "Hold-out", ("It was not opened, because there is no winner to evaluate.",)
+        )
         return [closed] if view.has_prices else []
     if view.holdout is None:
         rows = [
@@ -194,7 +196,7 @@ def _confirmation(view: StudyView) -> Section:
             what, rivals = "annual Sharpe ratio", {"cash": 0.0}
         drawn = study_figures.confirmation(sorted(fine, key=lambda one: -one["lcb"]), what, rivals)
         pictures.append(make_picture("confirmation", "Lower bounds of the best trials", drawn))
-    sentences = ["The best trials of the search were trained again on seeds that it never saw."]
+    sentences = ["The best trials of the search were trained again on fresh seeds."]
     sentences += describe_chance(view.result)
     if entry["reason"]:
         sentences.append(f"No winner: {entry['reason']}.")
@@ -204,7 +206,7 @@ def _confirmation(view: StudyView) -> Section:
 def _evidence(view: StudyView) -> list[Section]:
     if not view.has_prices:
         return []
-    title = "How far to trust the search"
+    title = "Reliability of the search"
     return [Section(title, study_summary.expected_by_chance(view), [study_tables.evidence(view)])]
 
 

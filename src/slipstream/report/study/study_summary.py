@@ -159,8 +159,8 @@ def _trial_counts(result: Mapping[str, Any]) -> str:
     violating = f", violating a constraint {entry['violating']}" if entry.get("violating") else ""
     cut = f"; cut by the time budget {entry['timed_out']}" if entry.get("timed_out") else ""
     return (
-        f"Number of trials: {entry['started']}; finished {entry['complete']}, of these inactive "
-        f"{entry['inactive']}{violating}; stopped early {entry['pruned']}; failed {entry['failed']}"
+        f"Number of trials: {entry['started']}; complete {entry['complete']}, of these inactive "
+        f"{entry['inactive']}{violating}; pruned {entry['pruned']}; failed {entry['failed']}"
         f"{cut}{outcome_text.describe_earlier_runs(before_it)}.{outcome_text.describe_earlier_studies(entry.get('earlier'))}"
         f"{warm or ''}"
     )
@@ -267,8 +267,8 @@ def expected_best_sentences(view: StudyView) -> list[str]:
     ratio = "information ratio against equal weight" if excess else "Sharpe ratio"
     ratio += " of timing" if entry.get("of") == "timing" else ""
     lines = [
-        f"On the folds, where {trials} trials were tried, the best of {trials} skill-less ones is "
-        f"expected to show an annual {ratio} of {format_number(bar)}."
+        f"On the folds, the best of {trials} trials without skill is expected to reach an annual "
+        f"{ratio} of {format_number(bar)}."
     ]
     if entry.get("measured_deviation", math.inf) < entry.get("deviation", 0.0):
         lines.append(

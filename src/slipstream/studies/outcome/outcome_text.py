@@ -14,8 +14,8 @@ NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended
 NO_CASH_WINNER = "No configuration beat cash; nothing is recommended."
 NO_GAME_WINNER = "No trial could be confirmed; nothing is recommended."
 UNKNOWN_OPENINGS = (
-    "Whether other studies opened these days before is not known, so nothing is promoted: set "
-    "XDG_STATE_HOME to a folder that you can write before the next study."
+    "It is unknown whether other studies opened these days before, so nothing is promoted. Set "
+    "XDG_STATE_HOME to a writable folder before the next study."
 )
 RETURN_KINDS = {
     "excess": "in excess of equal weight",
@@ -78,11 +78,11 @@ def explain_no_winner(result: Mapping[str, Any]) -> list[str]:
     if not result["market"]:
         loosen = "loosen `study.constraints`, " * bool(near)
         other = "train longer (--total-timesteps), or search other settings."
-        return [*found, f"What to do now: {loosen}{other}"]
+        return [*found, f"Next: {loosen}{other}"]
     looser = " with looser `study.constraints`," * bool(near)
     advice = (
-        f"What to do now: a new study{looser} on more data, where smaller ratios can be confirmed, "
-        "with other features, or with lower costs (fewer trades, a longer bar)."
+        f"Next: run a new study{looser} on more data, which can confirm smaller ratios, with other "
+        "features, or with lower costs (fewer trades, longer bars)."
     )
     newer = f"`slipstream evaluate {study} --from {result['ends']}` scores it on later bars."
     if result["winner"] is not None:
@@ -104,9 +104,9 @@ def describe_chance(result: Mapping[str, Any]) -> list[str]:
         return []
     p = format_p_values(values, result["confirmation"]["bootstrap"])
     return [
-        f"Chance that trials without skill show as much as trial {values['trial']}: {p} "
-        f"(Hansen's test over all {values['trials']} trials, {values['full']} of them complete; "
-        f"at most {result['confirmation']['level']:g} confirms)."
+        f"Probability that trials without skill do as well as trial {values['trial']}: {p} "
+        f"(Hansen's test over all {values['trials']} trials, {values['full']} of them complete). "
+        f"Confirmation requires p <= {result['confirmation']['level']:g}."
     ]
 
 
@@ -162,8 +162,8 @@ def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
         found.append(f"{holdout['unknown']}. {UNKNOWN_OPENINGS}")
     elif number == 1 and holdout.get("compared_days"):
         found.append(
-            "Whether these hold-out days were opened before is not known: prices are identified by "
-            f"{FEWEST_SHARED} days, and there are {holdout['compared_days']}."
+            "It is unknown whether these hold-out days were opened before: prices are identified "
+            f"by {FEWEST_SHARED} days, and there are {holdout['compared_days']}."
         )
     elif number == 1:
         found.append("This is the first opening of these hold-out days by a study of this user.")
@@ -195,7 +195,7 @@ def describe_earlier_runs(names: Sequence[str]) -> str:
     if not names:
         return ""
     looks = plural(len(names), "earlier outcome")
-    return f"; more were tried for {looks} on some of the same days: {truncate_list(names)}"
+    return f"; plus those behind {looks} on some of the same days: {truncate_list(names)}"
 
 
 def describe_earlier_studies(values: Mapping[str, Any] | None) -> str:
@@ -239,18 +239,18 @@ def describe_promotion(result: Mapping[str, Any]) -> str:
     elif holdout.get("violates"):
         why = f"it violates a constraint there: {holdout['violates']}"
     elif holdout.get("unknown"):
-        why = "whether these days were opened before is not known"
+        why = "it is unknown whether these days were opened before"
     elif holdout["lcb"] is None:
         fresh = plural(holdout["fresh_days"], "fresh day")
         why = f"{fresh} are too few for a bound, which needs {MIN_BOUND_DAYS}"
     elif (holdout.get("timing_lcb") or 0.0) <= 0.0 < min(
         holdout["lcb"], holdout.get("sharpe_lcb", holdout["lcb"])
     ) and "timing_lcb" in holdout:
-        why = "its gain is its direction, not shown by its timing"
+        why = "its gain comes from its direction, and its timing is not proven"
     elif holdout["beats_cash"] and holdout.get("beats_equal_weight", True):
         why = "the hold-out does not contradict it, and is too short to confirm it"
     else:
-        why = "it does not beat what it is compared with"
+        why = "it does not beat its benchmark"
     return f"Not promoted: {why}."
 
 
@@ -299,8 +299,8 @@ def describe_holdout_bounds(holdout: Mapping[str, Any], benchmark: bool) -> str:
 def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
     if holdout.get("mean_return") is None:
         return (
-            "No seed of the final training could be trained and scored; nothing is known of how it "
-            "does."
+            "No seed of the final training could be trained and scored, so the hold-out result is "
+            "unknown."
         )
     text = f"Hold-out, mean of the final seeds: {percent(holdout['mean_return'])}"
     if not benchmark:

@@ -318,8 +318,7 @@ def test_an_agent_that_earns_much_of_what_hindsight_allows_is_said_to(run):
 def test_earlier_trials_on_the_same_days_are_counted(run):
     text = " ".join(market_page(replace(run, earlier_uses=("run a (2026-01-01)",))).sentences)
     assert (
-        "Number of trials: 1; more were tried for 1 earlier outcome on some of the same days"
-        in text
+        "Number of trials: 1; plus those behind 1 earlier outcome on some of the same days" in text
     )
     assert "The best of 2 trials without skill" in text
 

@@ -70,6 +70,6 @@ def test_without_a_register_nothing_is_promoted(tmp_path, monkeypatch):
     )
     assert not folder.result["holdout"]["promoted"]
     told = folder.result["sentences"]
-    assert "Not promoted: whether these days were opened before is not known." in told
-    assert any("set XDG_STATE_HOME to a folder that you can write" in text for text in told)
+    assert "Not promoted: it is unknown whether these days were opened before." in told
+    assert any("Set XDG_STATE_HOME to a writable folder" in text for text in told)
     assert not any("first opening" in text for text in told)

@@ -299,7 +299,7 @@ def test_one_phrase_has_one_value(view):
     bar = told["expected"] * 365**0.5
     text = " ".join([said(view), *study_wording.expected_by_chance(view)])
     values = re.findall(
-        r"best of 45 skill-less ones is expected to show an annual \D*(\d+\.\d)", text
+        r"best of 45 trials without skill is expected to reach an annual \D*(\d+\.\d)", text
     )
     assert len(values) == 2 and set(values) == {f"{bar:.1f}"}
     rows = dict(row[:2] for row in study_tables.evidence(view).rows)
@@ -456,7 +456,7 @@ def test_console_and_page_say_one_thing_of_a_forced_policy(tmp_path):
 
 def test_after_nothing_is_recommended_it_is_said_what_to_do(noise):
     told = noise.result["sentences"]
-    (advice,) = [text for text in told if text.startswith("What to do now: ")]
+    (advice,) = [text for text in told if text.startswith("Next: ")]
     page = study_page(read_view(noise))
     assert advice in text_of(page).replace("&#39;", "'")
     assert advice in page.lines  # what the terminal shows
@@ -621,7 +621,7 @@ def test_a_constraint_that_no_trial_keeps_within_is_to_be_loosened(tmp_path):
     near = "whose fills is 400 (at most 100), mean_exposure is 0.6 (at most 0.5)"
     reason, advice = folder.result["sentences"][1:3]
     assert reason.endswith(f"within the constraints; trial 0 comes closest, {near}.")
-    assert advice.startswith("What to do now: a new study with looser `study.constraints`, on ")
+    assert advice.startswith("Next: run a new study with looser `study.constraints`, on ")
     own = r"^No trial of strict ended within its constraints, .*trial 0 comes closest.* looser `st"
     with pytest.raises(CheckpointError, match=own):
         best_config(folder)
