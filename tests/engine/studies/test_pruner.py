@@ -222,7 +222,7 @@ def test_a_change_is_said_once():
     assert len(said) == 3
     assert "Trial 16: the rung at 33 %" in said[0] and "is disarmed" in said[0]
     assert "not known" in said[0]
-    assert "stops trials from here on" in said[1] and "0.70" in said[1]
+    assert "prunes from now on" in said[1] and "0.70" in said[1]
     assert "Trial 20" in said[2] and "-0.10" in said[2]
 
 
@@ -242,4 +242,4 @@ def test_a_rung_is_called_by_its_share_and_told_where_it_lies_instead():
     )
     assert stages.shares == (1 / 3, 2 / 3) and stages.milestones == (2, 3, 4)
     log.update(TrialDecision(16, 0, 2, 0, "continued", 1.0, rho=0.7), stages)
-    assert "the rung at 33 % (in whole rollouts 50 %) of the budget stops" in said[0]
+    assert "the rung at 33 % (in whole rollouts 50 %) of the budget prunes" in said[0]

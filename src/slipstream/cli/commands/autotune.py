@@ -47,7 +47,7 @@ def autotune(
         ),
     ] = None,
 ) -> None:
-    """Measure backends, num_envs, workers and threads on this machine.
+    """Measure backends, num_envs, workers and threads.
 
     Choices that do not change results (backend, workers, threads) are stored and used by
     `backend: auto`. num_envs changes learning, so it is only written to FILE.

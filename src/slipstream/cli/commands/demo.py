@@ -47,7 +47,7 @@ def demo(
         ),
     ] = None,
 ) -> None:
-    """Train an example agent, write its report and print what to do next.
+    """Train an example agent and write its report.
 
     `trading` trains four forex agents on hourly EURUSD bars of 2017 in less than two minutes on two
     cores. `hockey` trains a player for about a minute and records five of its matches as an

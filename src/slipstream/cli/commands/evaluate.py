@@ -193,9 +193,10 @@ def best_response(
     no_report: NoReport = False,
     trust: Trust = False,
 ) -> None:
-    """Train a best response to RUN's frozen policy and report its win rate.
+    """Train a best response to RUN's frozen policy.
 
-    RUN is a run directory, a folder in its `best`, or a policy exported with `model-card --out`.
+    Its win rate against that policy is printed. RUN is a run directory, a folder in its `best`, or
+    a policy exported with `model-card --out`.
     """
     from slipstream import api
     from slipstream.training.runs.matches import DETERMINISTIC_NOTE

@@ -207,9 +207,9 @@ def tune(
     log: LogFile = None,
     replace: Replace = False,
 ) -> None:
-    """Search hyperparameters, confirm the best, evaluate the winner once.
+    """Search hyperparameters and confirm the best trials.
 
-    The winner is evaluated on the hold-out split, which no trial has seen.
+    The winner is evaluated once on the hold-out split, which no trial has seen.
     """
     from slipstream import api
 

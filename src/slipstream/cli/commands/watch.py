@@ -17,7 +17,10 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Jobs", epilog="Example: slipstream status runs/first")
 def status(name: RunOrStudy) -> None:
-    """Print the progress of a run, study or deployment, also while another process runs it."""
+    """Print the progress of a run, study or deployment.
+
+    Works from any shell, also while another process runs it.
+    """
     from slipstream.studies.record.inspection import describe
 
     for line in describe(name):
@@ -92,9 +95,9 @@ def _show(text: str) -> None:
 
 @app.command(rich_help_panel="Jobs", epilog="Example: slipstream stop runs/first")
 def stop(name: RunOrStudy) -> None:
-    """Stop a run, study or paper account after its current iteration or bar.
+    """Stop a run, study or paper account.
 
-    `slipstream resume` continues it.
+    It stops after its current iteration or bar. `slipstream resume` continues it.
     """
     from slipstream.cli.commands import jobs
     from slipstream.core.errors import CheckpointError

@@ -87,7 +87,10 @@ def rollback(
         typer.Option(help="Restore this version.", show_default="the previous version"),
     ] = None,
 ) -> None:
-    """Restore an earlier version of a deployment; its own account continues."""
+    """Restore an earlier version of a deployment.
+
+    The paper account of that version continues.
+    """
     from slipstream.markets.live.deployment import Deployment
 
     deployment = Deployment.open(name)

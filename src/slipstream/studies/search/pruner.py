@@ -225,13 +225,13 @@ class RungLog:
         least, number = self._pruning.min_correlation, decision.stage
         known = "not known yet"
         if decision.rho is not None:
-            known = f"{decision.rho:.2f}, {'at least' if armed else 'below'} {least:g}"
+            known = f"{decision.rho:.2f}, required: {least:g}"
         rollouts = (stages.milestones[number], stages.milestones[-1])
         rung_text = describe_rung(stages.shares[number], rollouts)
-        does = "stops trials from here on" if armed else "is disarmed and stops no trial"
+        does = "prunes from now on" if armed else "is disarmed and prunes no trial"
         self._notify(
-            f"Trial {decision.trial}: the rung at {rung_text} of the budget {does} (its rank "
-            f"correlation with final scores is {known})."
+            f"Trial {decision.trial}: the rung at {rung_text} of the budget {does} (rank "
+            f"correlation with final scores: {known})."
         )
 
 
