@@ -41,6 +41,16 @@ def test_the_reference_has_what_guides_import() -> None:
     assert found > 30
 
 
+@pytest.mark.parametrize("name", ["config", "cli"])
+def test_generated_pages_are_current(name: str) -> None:
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/site/generated_pages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8")
+    assert getattr(module, f"{name}_page")() == written, "run `make docs`"
+
+
 @pytest.fixture
 def hook() -> Any:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: make site")
