@@ -297,7 +297,7 @@ def test_a_budget_of_cores_needs_no_binding_and_other_commands_say_so(slipstream
     with monkeypatch.context() as patched:
         patched.setattr(os, "sched_setaffinity", refuse)
         told = slipstream("jobs", "run", "--until-idle", "--cores", "1")
-        assert told.code == 0 and "jobs take turns" in told.out, told.err
+        assert told.code == 0 and "all jobs share all cores" in told.out, told.err
         told = slipstream("list", "--cores", "1")
     assert told.code == 2 and "this system does not support CPU affinity" in told.err
 
