@@ -57,7 +57,7 @@ test: $(DEV)  ## everything but long learning and long fault tests (6 minutes on
 
 test-all: $(VENV)/.ray $(VENV)/.peers $(VENV)/.wandb $(VENV)/.site $(VENV)/.package  ## everything, with Ray, the peers and the tracker; benchmarks/results/test-all.json says when it last passed
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" --all-packages $(ARGS)
-	$(BIN)/python -m benchmarks.passed benchmarks/results/test-all.json "make test-all"
+	$(BIN)/python -m benchmarks.record_test_run benchmarks/results/test-all.json "make test-all"
 
 check: $(DEV)  ## format, lint, types, import contracts, spelling, writing
 	$(BIN)/ruff format --check src benchmarks tests examples requirements

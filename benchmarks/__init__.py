@@ -1,1 +1,1 @@
-"""Measurements beside peers: `python -m benchmarks SUITE`, from a checkout; in no wheel."""
+"""Benchmarks against other libraries: `python -m benchmarks SUITE`. Not part of the wheel."""

@@ -1,4 +1,4 @@
-"""The command: runs a suite, shows its rows, writes its file."""
+"""Command line: run a suite, print its rows and write its results file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def measure(
         Path | None, typer.Option(help="Another checkout, whose package is the peer.")
     ] = None,
 ) -> None:
-    """Measures a suite of cases, peers side by side; the exit code says that it ran."""
+    """Measure a suite of cases beside other libraries. Exit with status 0 if the suite ran."""
     console = Console()
     missing = no_card() if suite == "gpu" else None
     if missing is not None:

@@ -1,4 +1,4 @@
-"""Runs of two sides in turn, so that a change of the machine's mood meets both."""
+"""Alternating runs of two sides, so that both meet the same changes in machine load."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def alternate(
     less_is_better: bool = False,
     until: float = math.inf,
 ) -> Row:
-    """A row, without words, of alternating runs; measured once more if the machine was contended.
+    """Return a row, without texts, of alternating runs. Contended rows are measured twice.
 
-    Both sides leave their own warm-up out of the figure that they return. Of two contended
-    measurements the quieter one counts, and its `others_cpu` says that it was contended.
+    Both sides exclude their own warm-up from the figure that they return. Of two contended
+    measurements the less contended one counts; its `others_cpu` records the contention.
 
     Args:
         ours, peer: make one run and return its figure.
-        runs: of each side.
-        less_is_better: the figures are costs; the ratio is turned over.
-        until: `time.monotonic()` by which a second measurement must be able to end.
+        runs: number of runs of each side.
+        less_is_better: the figures are costs; the ratio is inverted.
+        until: value of `time.monotonic()` by which a second measurement must be able to end.
     """
     began = time.monotonic()
     first = _measure(ours, peer, runs, less_is_better)

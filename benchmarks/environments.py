@@ -1,4 +1,4 @@
-"""Environments that vector layers are measured on: cheap, with a set amount of work, large."""
+"""Environments for measuring vector layers: cheap, large, or with a set amount of work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 
 class Work(gymnasium.Env):
-    """A step takes so much work, counted in rounds of a loop; see `rounds_for`."""
+    """Environment whose step takes a number of rounds of `work`; see `rounds_for`."""
 
     observation_space = spaces.Box(-1.0, 1.0, (8,), np.float32)
     action_space = spaces.Discrete(2)
@@ -33,7 +33,7 @@ class Work(gymnasium.Env):
 
 
 class Uneven(Work):
-    """A step sleeps for 1 to 20 ms, drawn by its own stream."""
+    """Environment whose step sleeps for 1 to 20 ms, drawn from its own random stream."""
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         time.sleep(self.np_random.uniform(0.001, 0.020))
@@ -42,7 +42,7 @@ class Uneven(Work):
 
 
 class Says(Work):
-    """Five numbers in every info."""
+    """Environment with five numbers in every info."""
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.time += 1
@@ -51,7 +51,7 @@ class Says(Work):
 
 
 class Image(Work):
-    """Shows frames of 84x84x4 bytes, drawn beforehand."""
+    """Environment with frames of 84x84x4 bytes, drawn beforehand."""
 
     observation_space: Any = spaces.Box(0, 255, (84, 84, 4), np.uint8)
 
@@ -92,7 +92,7 @@ class Crashing(CartPoleEnv):
 
 
 def work(rounds: int) -> int:
-    """So many rounds of integer arithmetic."""
+    """Run rounds of integer arithmetic."""
     x = 1
     for _ in range(rounds):
         x = (x * 48271) % 2147483647
@@ -100,7 +100,7 @@ def work(rounds: int) -> int:
 
 
 def rounds_for(seconds: float) -> int:
-    """Rounds of `work` that take so much processor time alone."""
+    """Return the rounds of `work` that take the given CPU seconds on an idle core."""
     best = float("inf")
     for _ in range(20):
         began = time.thread_time()
@@ -110,7 +110,12 @@ def rounds_for(seconds: float) -> int:
 
 
 def maker(name: str, rounds: int = 0) -> Any:
-    """What makes a copy: ``work`` (with its rounds), a name of a class here, or an id."""
+    """Return the factory of a sub-environment.
+
+    Args:
+        name: ``work``, the name of a class in this module, or an environment id.
+        rounds: rounds of ``work``.
+    """
     if name == "work":
         return partial(Work, rounds)
     known = {"uneven": Uneven, "image": Image, "says": Says, "crashing": Crashing}

@@ -1,4 +1,4 @@
-"""Fresh episodes of a Gymnasium environment: the one way in which both sides are scored."""
+"""Fresh episodes of a Gymnasium environment, which score both sides in the same way."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FIRST_SEED = 1_000_000_000  # no training seed of either side is as large
 def fresh_returns(
     envs: Sequence[Any], act: Callable[[list[Any]], Sequence[Any]], *, seed: int
 ) -> list[float]:
-    """Returns of one episode of each environment, each reset with a seed of its own.
+    """Return the returns of one episode of each environment, each reset with its own seed.
 
     Args:
-        envs: Gymnasium environments of one id, with their time limit, stepped side by side.
-        act: observations of those that are still playing to an action for each.
-        seed: of the training that is scored; other seeds meet other episodes.
+        envs: Gymnasium environments of one id, with their time limit, stepped together.
+        act: maps the observations of the unfinished environments to an action for each.
+        seed: seed of the training that is scored; other seeds give other episodes.
     """
     first = FIRST_SEED + seed * len(envs)
     observations = [env.reset(seed=first + j)[0] for j, env in enumerate(envs)]

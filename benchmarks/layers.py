@@ -1,4 +1,4 @@
-"""One environment in vector layers, ours and others', with random actions drawn beforehand."""
+"""One environment in slipstream's and other vector layers, with random actions drawn beforehand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Step = Callable[[list[Any]], None]
 
 
 def _opened(system: str, env: str, num_envs: int, rounds: int, workers: int | None) -> Any:
-    """Copies in a layer: a backend of ours, our face, or another library's."""
+    """Open a vector environment: a slipstream backend, its adapter, or another library's."""
     make = maker(env, rounds)
     if system in OURS:
         seeds = member_indices([1], num_envs)
@@ -51,7 +51,7 @@ def _opened(system: str, env: str, num_envs: int, rounds: int, workers: int | No
 
     if system == "sb3_dummy":
         return DummyVecEnv([make] * num_envs)
-    # Its default starts every process by importing PyTorch, which takes minutes for many copies.
+    # Its default starts every process by importing PyTorch, which takes minutes for many envs.
     return SubprocVecEnv([make] * num_envs, start_method="fork")
 
 
@@ -63,52 +63,52 @@ def stepper(
     workers: int | None = None,
     steps: int = _ROWS,
 ) -> tuple[Step, Any]:
-    """What takes so many steps of every copy of a system, which is reset, and what closes them.
+    """Return a function that makes `steps` vector steps, and the reset vector environment.
 
-    It is handed a list. Gymnasium's environments spend the step after an end on a reset; the flags
-    of each of their steps go there, so that only transitions are counted.
+    Gymnasium's environments use the step after an episode's end for a reset. The function appends
+    the flags of their steps to its argument, so that only transitions are counted.
 
     Args:
-        system: a backend of ours (`OURS`), or gym_sync, gym_async (shared memory), sb3_dummy,
-            sb3_subproc, envpool, face (Gymnasium's, over our worker processes).
+        system: a backend of slipstream (`OURS`), or gym_sync, gym_async (shared memory), sb3_dummy,
+            sb3_subproc, envpool, face (Gymnasium's interface over slipstream's worker processes).
         env, rounds: see `maker`.
-        num_envs: copies.
-        workers: of ours.
-        steps: of each in one call.
+        num_envs: number of sub-environments.
+        workers: worker processes of slipstream.
+        steps: vector steps of one call.
     """
     actions = np.random.default_rng(0).integers(0, 2, (steps, num_envs))
-    copies = _opened(system, env, num_envs, rounds, workers)
+    vec_env = _opened(system, env, num_envs, rounds, workers)
     if system in OURS:
-        out, rows = allocate_buffers(copies), actions[..., None]
-        copies.reset(out.obs)
+        out, rows = allocate_buffers(vec_env), actions[..., None]
+        vec_env.reset(out.obs)
 
         def step_ours(flags: list[Any]) -> None:
             for t in range(steps):
-                copies.step(rows[t], out)
-            copies.drain_final_obs(), copies.drain_episodes()
+                vec_env.step(rows[t], out)
+            vec_env.drain_final_obs(), vec_env.drain_episodes()
 
-        return step_ours, copies
-    copies.reset()
+        return step_ours, vec_env
+    vec_env.reset()
     next_step = system.startswith("gym")
 
     def step_theirs(flags: list[Any]) -> None:
         for t in range(steps):
-            came = copies.step(actions[t])
+            came = vec_env.step(actions[t])
             if next_step:
                 flags.append(came[2:4])
 
-    return step_theirs, copies
+    return step_theirs, vec_env
 
 
 def measure(system: str, env: str, num_envs: int, seconds: float, **more: Any) -> dict[str, float]:
-    """Steps per second, microseconds of processor time a step, seconds to start and stop, bytes.
+    """Measure steps per second, CPU microseconds a step, seconds to start and stop, and bytes.
 
     Args:
         system, env, num_envs, more: see `stepper`.
-        seconds: to measure for.
+        seconds: duration of the measurement.
     """
     began = time.perf_counter()
-    step, copies = stepper(system, env, num_envs, **more)
+    step, vec_env = stepper(system, env, num_envs, **more)
     started = time.perf_counter() - began
     step([])
     calls, began, spent = 0, time.perf_counter(), _processor_seconds()
@@ -120,7 +120,7 @@ def measure(system: str, env: str, num_envs: int, seconds: float, **more: Any) -
     pids = [child.pid for child in psutil.Process().children(recursive=True)]
     memory = sum(map(process_memory, [os.getpid(), *pids]))
     began = time.perf_counter()
-    copies.close()
+    vec_env.close()
     return {
         "steps_per_second": steps / wall,
         "cpu": 1e6 * spent / steps,
@@ -131,14 +131,14 @@ def measure(system: str, env: str, num_envs: int, seconds: float, **more: Any) -
 
 
 def _processor_seconds() -> float:
-    """Of this process and those that it started, so far."""
+    """Return the CPU seconds of this process and its children so far."""
     mine = psutil.Process()
     times = [one.cpu_times() for one in (mine, *mine.children(recursive=True))]
     return float(sum(own.user + own.system for own in times))
 
 
 def turns(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """`_turns` of each cell, one after another."""
+    """Call `_turns` for each cell, one after another."""
     return {"cells": [_turns(**cell) for cell in cells]}
 
 
@@ -150,13 +150,13 @@ def _turns(
     steps: int = _ROWS,
     **more: Any,
 ) -> dict[str, list[float] | None]:
-    """Steps per second by system, one figure a turn; None for a system that is not installed.
+    """Measure steps per second by system, one figure a turn; None for a missing package.
 
     Args:
-        systems: in the order of a turn, which is reversed in every second one; all in this process.
+        systems: order of a turn, reversed in every second one; all run in this process.
         num_envs, steps, more: as for `stepper`.
-        seconds: of each system in each turn, at least one call.
-        turns: of all systems.
+        seconds: time for each system in each turn; at least one call is made.
+        turns: number of turns.
     """
     opened: dict[str, tuple[Step, Any]] = {}
     rates: dict[str, Any] = {system: [] for system in systems}
@@ -171,13 +171,13 @@ def _turns(
             for system in list(opened)[:: -1 if turn % 2 else 1]:
                 rates[system].append(_rate(opened[system][0], num_envs * steps, seconds))
     finally:
-        for _, copies in opened.values():
-            copies.close()
+        for _, vec_env in opened.values():
+            vec_env.close()
     return rates
 
 
 def _rate(step: Step, made: int, seconds: float) -> float:
-    """Transitions per second of a call that takes so many steps, repeated for so long."""
+    """Return the transitions per second of repeated calls that take `made` steps each."""
     flags: list[Any] = []
     calls, spent, began = 0, 0.0, time.perf_counter()
     while spent < seconds:
@@ -189,10 +189,10 @@ def _rate(step: Step, made: int, seconds: float) -> float:
 
 
 def alone(env: str, num_envs: int, seconds: float, rounds: int = 0) -> dict[str, float]:
-    """Steps per second of so many processes at once that step one copy each, with no layer.
+    """Measure steps per second of concurrent processes that step one env each, with no layer.
 
-    That is a bound for any layer: nothing is checked, written, handed over or waited for, wrappers
-    are left out. `steps_per_cpu_second` counts the processor time that they took.
+    The result is an upper bound for any layer: nothing is checked, written or exchanged, and
+    wrappers are left out. `steps_per_cpu_second` counts the CPU time that the processes used.
     """
     with multiprocessing.get_context("fork").Pool(num_envs) as pool:
         found = pool.starmap(_loop, [(env, rounds, seconds)] * num_envs, chunksize=1)
@@ -203,7 +203,7 @@ def alone(env: str, num_envs: int, seconds: float, rounds: int = 0) -> dict[str,
 
 
 def _loop(env: str, rounds: int, seconds: float) -> tuple[int, float, float]:
-    """Steps, seconds and processor seconds of the environment's own loop."""
+    """Return the steps, seconds and CPU seconds of the environment's own loop."""
     copy = maker(env, rounds)().unwrapped
     copy.reset()
     drawn = np.random.default_rng(0).integers(0, 2, (64, _ROWS))
@@ -219,55 +219,55 @@ def _loop(env: str, rounds: int, seconds: float) -> tuple[int, float, float]:
 
 
 def receive(env: str, num_envs: int, seconds: float, workers: int, count: int) -> dict[str, float]:
-    """Steps per second where `send` and `recv` wait for so many copies only."""
-    copies = _opened("process", env, num_envs, 0, workers)
-    copies.reset(allocate_buffers(copies).obs)
-    copies.send(np.zeros(num_envs, np.int64))
+    """Measure steps per second if `recv` waits for `count` sub-environments only."""
+    vec_env = _opened("process", env, num_envs, 0, workers)
+    vec_env.reset(allocate_buffers(vec_env).obs)
+    vec_env.send(np.zeros(num_envs, np.int64))
     steps, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
-        ready = copies.recv(count)
+        ready = vec_env.recv(count)
         steps += count
-        copies.send(np.zeros(count, np.int64), ready.copies)
+        vec_env.send(np.zeros(count, np.int64), ready.env_ids)
     spent = time.perf_counter() - began
-    copies.recv()
-    copies.close()
+    vec_env.recv()
+    vec_env.close()
     return {"steps_per_second": steps / spent}
 
 
 def kill(env: str, num_envs: int, workers: int) -> dict[str, float]:
-    """Seconds that the copies of other workers lose when one is killed."""
-    copies = _opened("process", env, num_envs, 0, workers)
-    out, actions = allocate_buffers(copies), np.zeros((num_envs, 1), np.int64)
-    copies.reset(out.obs)
+    """Measure the seconds that other workers' envs lose when one worker is killed."""
+    vec_env = _opened("process", env, num_envs, 0, workers)
+    out, actions = allocate_buffers(vec_env), np.zeros((num_envs, 1), np.int64)
+    vec_env.reset(out.obs)
     times: list[float] = []
 
     def step() -> None:
         began = time.perf_counter()
-        copies.step(actions, out)
+        vec_env.step(actions, out)
         times.append(time.perf_counter() - began)
 
     for _ in range(30):
         step()
     usual = float(np.median(times[5:]))
     times.clear()
-    os.kill(copies.driver.handles[0].pid, signal.SIGKILL)
+    os.kill(vec_env.driver.handles[0].pid, signal.SIGKILL)
     began = time.perf_counter()
     while time.perf_counter() - began < 60.0:
         step()
         if len(times) > 5 and out.valid.all():
             break
-    copies.close()
+    vec_env.close()
     return {"lost": sum(max(0.0, seconds - usual) for seconds in times)}
 
 
 def crashing(num_envs: int, steps: int) -> dict[str, float]:
-    """The share of rows that are real where copies raise at one step in 200, and how many did."""
-    copies, real = _opened("process", "crashing", num_envs, 0, 2), 0
-    out, actions = allocate_buffers(copies), np.zeros((num_envs, 1), np.int64)
-    copies.reset(out.obs)
+    """Measure the share of valid rows if envs raise at one step in 200, and count the errors."""
+    vec_env, real = _opened("process", "crashing", num_envs, 0, 2), 0
+    out, actions = allocate_buffers(vec_env), np.zeros((num_envs, 1), np.int64)
+    vec_env.reset(out.obs)
     for t in range(steps):
         actions[:] = t // 2 % 2
-        copies.step(actions, out, t)
+        vec_env.step(actions, out, t)
         real += int(out.valid.sum())
-    copies.close()
-    return {"real": real / (steps * num_envs), "faults": float(copies.fault_log.total)}
+    vec_env.close()
+    return {"real": real / (steps * num_envs), "faults": float(vec_env.fault_log.total)}

@@ -1,4 +1,4 @@
-"""The machine a figure was measured on, and who else used it meanwhile."""
+"""Description of the machine that a figure was measured on, and its load by other processes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ LIBRARIES = (
 
 
 def stamp() -> dict[str, Any]:
-    """What a result was measured with: commit, machine, day and versions."""
+    """Return the provenance of a result: commit, machine, day and versions."""
     machine = {**describe(), "date": time.strftime("%Y-%m-%d")}
     return {"commit": commit(), "machine": machine, "versions": versions()}
 
 
 def describe() -> dict[str, Any]:
-    """Processor, cores, memory and operating system."""
+    """Return the CPU, cores, memory and operating system."""
     return {
         "processor": provenance.cpu_model(),
         "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
@@ -45,9 +45,9 @@ def describe() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit that this code is of, ``-dirty`` behind it where sources differ from it.
+    """Return the commit of this code, followed by ``-dirty`` if sources differ from it.
 
-    None outside a checkout. It is asked for where this file lies, wherever the command is run.
+    Return None outside a checkout. The checkout is that of this file, not of the working directory.
     """
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
@@ -63,7 +63,7 @@ def commit() -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of ours and the peers; None for what is not installed."""
+    """Return the versions of slipstream and its peers; None for packages that are not installed."""
     found: dict[str, str | None] = {}
     for name in LIBRARIES:
         try:
@@ -74,29 +74,29 @@ def versions() -> dict[str, str | None]:
 
 
 def threads() -> int:
-    """Processors that this process may use."""
+    """Return the number of CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def best_threads(rate: Callable[[int], float]) -> int:
-    """One thread or one a core, whichever reaches the higher rate."""
+    """Return one thread or one a core, whichever reaches the higher rate."""
     choices = sorted({1, threads()})
     return choices[0] if len(choices) == 1 else max(choices, key=rate)
 
 
 class Neighbours:
-    """Measures the share of the machine that processes other than ours used.
+    """Measure the share of the machine that processes other than ours used.
 
-    Use as a context manager; `share` and `own` are then set. Ours are this process and its
-    descendants: the finished ones, and orphans too, such as the environments of a fork server
-    that outlives whoever started it. On Linux this process adopts them meanwhile; elsewhere
-    they count as somebody else's.
+    Use as a context manager; `share` and `own` are set on exit. Ours are this process and its
+    descendants, finished ones and orphans included, such as the environments of a fork server
+    that outlives its parent. On Linux this process adopts orphans during the measurement; on
+    other systems they count as other processes.
 
     Attributes:
-        share: of all processors, used by others, 0 to 1.
-        own: processor seconds that were ours.
+        share: share of all CPUs used by other processes, 0 to 1.
+        own: CPU seconds of this process and its descendants.
     """
 
     share: float = 0.0
@@ -117,7 +117,7 @@ class Neighbours:
 
 
 def _adopt_orphans(adopt: bool) -> bool:
-    """Whether orphaned descendants become this process's children; returns what held before."""
+    """Set if orphaned descendants become children of this process; return the previous setting."""
     if not sys.platform.startswith("linux"):
         return False
     libc = ctypes.CDLL(None)
@@ -128,7 +128,7 @@ def _adopt_orphans(adopt: bool) -> bool:
 
 
 def _busy_seconds() -> float:
-    """Processor seconds used by everybody since the machine started."""
+    """Return the CPU seconds used by all processes since the machine started."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
     # Linux counts guests' time within user and nice already.
@@ -137,7 +137,7 @@ def _busy_seconds() -> float:
 
 
 def _own_seconds() -> float:
-    """Processor seconds of this process, its finished children and its living ones."""
+    """Return the CPU seconds of this process, its finished children and its living ones."""
     process = psutil.Process()
     own = process.cpu_times()
     total = own.user + own.system + own.children_user + own.children_system

@@ -1,4 +1,4 @@
-"""Results files: what each case of a suite measured last, on which machine, at which commit."""
+"""Results files: the last measurement of each case of a suite, with its machine and commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Measurement = Mapping[str, Any]  # case, command, commit, machine, versions, row
 
 
 def read(path: Path) -> list[Measurement]:
-    """The measurements of a file, one a case; none where there is no file."""
+    """Return the measurements of a file, one a case; an empty list if there is no file."""
     if not path.is_file():
         return []
     try:
@@ -27,13 +27,13 @@ def read(path: Path) -> list[Measurement]:
 
 
 def write(path: Path, suite: str, measured: Measurement) -> None:
-    """Puts a case's measurement in the place of its former one, or behind the others."""
+    """Replace a case's measurement in the file, or append it."""
     found = {one["case"]: one for one in read(path)} | {measured["case"]: measured}
     write_json(path, {"suite": suite, "measured": list(found.values())})
 
 
 def find(path: Path, row: str) -> tuple[Measurement, Mapping[str, Any]]:
-    """The first row of this name, and the measurement that it is of."""
+    """Return the first row of this name, and the measurement that contains it."""
     for measured in read(path):
         for one in measured["rows"]:
             if one["case"] == row:
@@ -42,7 +42,7 @@ def find(path: Path, row: str) -> tuple[Measurement, Mapping[str, Any]]:
 
 
 def check_writable(path: Path) -> None:
-    """Minutes of measuring must not end with a file that cannot be written."""
+    """Raise an error before measuring starts if the file cannot be written."""
     read(path)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Writes the tables and the picture of a page: ``python -m benchmarks.page PAGE RESULTS``."""
+"""Write the tables and the pictures of a page: ``python -m benchmarks.page PAGE RESULTS``."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _COLOURS = {
 
 
 def render(page: str, folder: Path) -> str:
-    """The page with each marked place filled from its file; places whose file is absent say so."""
+    """Return the page with each marked block filled from its file, or with a note of absence."""
 
     def filled(match: re.Match[str]) -> str:
         measured, named = measurements.read(folder / match["file"]), match["cases"].split()
@@ -103,7 +103,7 @@ def _first(folder: Path) -> str:
 
 
 def _studies(folder: Path) -> str:
-    """The table of what searches take: their steps by the measured steps per second."""
+    """Return the table of search durations: their steps by the measured steps per second."""
     widths = [
         one for one in measurements.read(folder / "study.json") if one["case"] == "study_widths"
     ]
@@ -122,14 +122,14 @@ def _studies(folder: Path) -> str:
 
 
 def _long(hours: float) -> str:
-    """So many hours, in minutes or days where that is easier to read."""
+    """Format hours, in minutes or days if that is easier to read."""
     if hours < 1.0:
         return f"{60.0 * hours:.2g} min"
     return f"{hours:.2g} h" if hours < 48.0 else f"{hours / 24.0:,.3g} days"
 
 
 def _stamp(measured: measurements.Measurement) -> str:
-    """The machine, the day and the commit of a measurement, in words."""
+    """Return the machine, the day and the commit of a measurement as text."""
     machine = measured["machine"]
     head, dash, dirty = (measured.get("commit") or "").partition("-")
     commit = f" at {head[:7]}{dash}{dirty}" if head else ""
@@ -140,7 +140,7 @@ def _stamp(measured: measurements.Measurement) -> str:
 
 
 def _table(stamp: str, group: Sequence[measurements.Measurement]) -> str:
-    """The rows of measurements of one machine, day and commit."""
+    """Return the rows of measurements of one machine, day and commit."""
     rows = [row for measured in group for row in measured["rows"]]
     commands = [
         line
@@ -159,7 +159,7 @@ def _wrap_command(command: str) -> list[str]:
 
 
 def illustrate(page: str, files: Path, folder: Path) -> str:
-    """The page with its pictures, drawn into `folder`; places without measurements say so."""
+    """Return the page with its pictures, drawn into `folder`, or with notes if data is missing."""
 
     def drawn(match: re.Match[str]) -> str:
         measured, body = measurements.read(files / f"{match['file']}.json"), "Not measured yet."
@@ -176,7 +176,7 @@ def illustrate(page: str, files: Path, folder: Path) -> str:
 
 
 def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
-    """Steps per second by copies, a panel for each environment; None where nothing is measured."""
+    """Draw steps per second by num_envs, a panel for each environment; None without data."""
     cells = [cell for row in rows if row["case"] == "systems" for cell in row.get("cells", ())]
     cells = [cell for cell in cells if cell.get("copies") and cell["steps_per_second"]]
     kinds = {cell["env"]: [one for one in cells if one["env"] == cell["env"]] for cell in cells}

@@ -1,4 +1,4 @@
-"""Races to a score, seed by seed, of ours and SB3's agent."""
+"""Races of slipstream's and SB3's agent to a score, seed by seed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ Answers = Sequence[Mapping[str, Any]]
 
 
 class Race(NamedTuple):
-    """A race that was run: answers by seed, with `seconds` and `reached`.
+    """A finished race: answers by seed, with `seconds` and `reached`.
 
     Attributes:
-        mine, theirs: of both sides; none of a peer: the goal is one of our seconds.
-        threads: of the peer.
-        others_cpu: share of the machine that others used meanwhile.
+        mine, theirs: answers of both sides. Without a peer `theirs` is empty, and the goal applies
+            to slipstream's seconds.
+        threads: threads of the peer.
+        others_cpu: share of the machine that other processes used during the race.
     """
 
     mine: Answers
@@ -37,11 +38,11 @@ class Race(NamedTuple):
     def row(
         self, settings: SuiteOptions, spec: Mapping[str, Any] | None = None, **values: Any
     ) -> Row:
-        """The row of seconds; a seed that never reached the score took for ever.
+        """Return the row of seconds; a seed that missed the score counts as infinite.
 
-        The budget's seconds of a seed that missed the score are no seconds to it. Where the median
-        of a side is infinite it has no figure, and there is no ratio; of a pair in which ours
-        missed the ratio is 0. The goal is missed wherever ours misses more seeds than the peer.
+        The seconds of such a seed's budget are ignored. If the median of a side is infinite, the
+        row has no figure for it and no ratio. The ratio of a pair in which slipstream missed is 0.
+        The goal is missed if slipstream misses more seeds than the peer.
         """
         sides = [
             [float(one["seconds"]) if one["reached"] else math.inf for one in side]
@@ -71,12 +72,13 @@ class Race(NamedTuple):
 def race(
     config: Mapping[str, Any], peer: Mapping[str, Any], seeds: Sequence[int], **score: Any
 ) -> Race:
-    """Trains both sides up to a score, SB3 with the number of threads that makes it faster.
+    """Train both sides up to a score, SB3 with the number of threads that makes it faster.
 
     Args:
-        config: of ours; peer: what SB3's side is asked.
-        seeds: of both.
-        score: what is to be reached: see `seconds_to_score` of ours, and `learn` of SB3's.
+        config: slipstream's config.
+        peer: arguments of SB3's side.
+        seeds: seeds of both sides.
+        score: score to reach: see `seconds_to_score` of slipstream, and `learn` of SB3.
     """
     n = best_threads(lambda n: rate(_PEER, {**peer, "threads": n, "seconds": 1.0}, threads=n))
     mine, theirs = [], []

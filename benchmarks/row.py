@@ -1,4 +1,4 @@
-"""One row of a result: a figure of ours, a peer's beside it, and the goal; and rows as a table."""
+"""Row of a result: slipstream's figure, a peer's, and the goal; and rows as a table."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _COMPARISONS = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure that a row is to reach: ``Goal(">=", 100)``."""
+    """Target of a row: ``Goal(">=", 100)``."""
 
     comparison: str
     figure: float
 
     def holds(self, value: float) -> bool:
-        """Whether the value reaches the goal."""
+        """Return whether the value reaches the goal."""
         return bool(_COMPARISONS[self.comparison](value, self.figure))
 
     def __str__(self) -> str:
@@ -32,7 +32,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours against the peer's over the alternating runs; above 1 means that ours is better."""
+    """Ratio of slipstream to the peer over alternating runs; above 1, slipstream is better."""
 
     median: float
     min: float
@@ -40,7 +40,7 @@ class Ratio:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Ratio:
-        """Median and range of the runs' ratios."""
+        """Return the median and range of the runs' ratios."""
         return cls(statistics.median(values), min(values), max(values))
 
 
@@ -50,17 +50,17 @@ class Row:
 
     Attributes:
         case: name, as in the issue tracker and docs/reference/performance.md.
-        unit: unit of `ours` and `peer`, with what a reader must know to compare them.
-        ours: median of our runs.
-        peer: median of the peer's runs, None where there is none.
-        peer_name: what the peer is and how it was set up.
-        ratio: of the runs in pairs, None where there is no peer.
-        runs: measured runs of each side, warm-up not counted.
-        others_cpu: share of the machine that other processes used meanwhile, 0 to 1.
-        goal: what `ratio` (or `ours` where there is no peer) is to reach.
-        holds: whether it does; None where there is no goal or no figure.
+        unit: unit of `ours` and `peer`, with the context needed to compare them.
+        ours: median of slipstream's runs.
+        peer: median of the peer's runs, None without a peer.
+        peer_name: the peer and its set-up.
+        ratio: ratio of the runs in pairs, None without a peer.
+        runs: measured runs of each side, without warm-up.
+        others_cpu: share of the machine that other processes used during the runs, 0 to 1.
+        goal: target of `ratio`, or of `ours` without a peer.
+        holds: whether the goal is reached; None without a goal or a figure.
         forecast: whether `ours` was extrapolated from a shorter measurement.
-        cells: what the figures were made from, where each part was measured on its own.
+        cells: parts of the figures that were measured separately.
     """
 
     case: str = ""
@@ -77,12 +77,12 @@ class Row:
     cells: tuple[dict[str, Any], ...] = ()
 
     def judged(self, goal: Goal) -> Row:
-        """The row with a goal; where there is a peer, the ratio decides."""
+        """Return the row with a goal. With a peer, the goal applies to the ratio."""
         decides = self.ours if self.ratio is None else self.ratio.median
         return replace(self, goal=str(goal), holds=None if decides is None else goal.holds(decides))
 
     def as_json(self) -> dict[str, Any]:
-        """The row as the JSON file has it."""
+        """Return the row as stored in the JSON file."""
         values = asdict(self)
         if self.ratio is not None:  # JSON has no infinity: where the peer never reached its score
             bounds = values["ratio"].items()
@@ -93,7 +93,7 @@ class Row:
 
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """One row as text, in the order of HEADINGS; unit and peer's name go below the figures."""
+    """Return one row as text, in the order of HEADINGS; unit and peer's name follow the figures."""
     ratio = row["ratio"]
     spread = "-"
     if ratio is not None:
@@ -135,7 +135,7 @@ def wrap_item(text: str) -> str:
 
 
 def _short(value: float | None) -> str:
-    """Three figures: 11.2 M, 76.3 k, 147, 2.31."""
+    """Format three significant figures: 11.2 M, 76.3 k, 147, 2.31."""
     if value is None:
         return "-"
     for limit, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):

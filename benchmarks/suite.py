@@ -1,4 +1,4 @@
-"""Suites: named cases, run one after another into a results file and a table."""
+"""Suites: named cases that run one after another into a results file and a table."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _LIMIT_SECONDS = 540.0  # for a suite without --full, and a minute to spare
 
 @dataclass(frozen=True)
 class SuiteOptions:
-    """How thoroughly cases are measured.
+    """Options of a suite's measurements.
 
     Attributes:
         runs: alternating runs of each side.
-        seconds: measured time of one run, warm-up not counted.
+        seconds: measured time of one run, without warm-up.
         full: whether the time limit of ten minutes a suite is lifted.
-        until: `time.monotonic()` by which a case should have ended: what is contended is measured
-            again only if that can be done by then.
-        data_dir: folder of prices for studies, None for a planted market.
+        until: value of `time.monotonic()` by which a case should have ended. Contended rows are
+            measured again only if that ends by then.
+        data_dir: folder of prices for studies, None for a synthetic market.
         hours: wall time for studies and for cases that take hours, None for no limit.
         earlier: cells of the results file that is about to be replaced, by the digest of their key.
-        case: the name of the case that is measured; its rows have it unless they say another.
-        spec: what the suite's YAML file says of it.
-        against: a checkout whose package takes the peer's place; None: peers.
+        case: name of the case, which its rows have by default.
+        spec: the case in the suite's YAML file.
+        against: checkout whose package replaces the peers, or None.
     """
 
     runs: int = 5
@@ -54,9 +54,9 @@ class SuiteOptions:
     against: Path | None = None
 
     def measure(self, ours: Side, peer: Side | None, spec: Mapping[str, Any]) -> Row:
-        """A row of both sides in turn, without words; see `alternate`.
+        """Return a row of both sides in turn, without texts; see `alternate`.
 
-        A case whose runs are long has fewer (`runs` of its spec); --full keeps its own.
+        A case with long runs has fewer (`runs` of its spec); --full ignores that.
         """
         runs = self.runs if self.full else spec.get("runs", self.runs)
         less, there = spec.get("less_is_better", False), self.against
@@ -69,7 +69,7 @@ class SuiteOptions:
         return alternate(ours, peer, runs=runs, until=self.until, less_is_better=less)
 
     def told(self, row: Row, spec: Mapping[str, Any] | None = None, **values: Any) -> Row:
-        """The row with its case's words, in which values stand, and its goal."""
+        """Return the row with its case's texts, formatted with `values`, and its goal."""
         spec = self.spec if spec is None else spec
         row = replace(row, case=spec.get("row", self.case), unit=spec["unit"].format_map(values))
         if self.against is not None:
@@ -80,7 +80,7 @@ class SuiteOptions:
         return row.judged(Goal(comparison, float(figure))) if figure else row
 
     def row(self, ours: Side, peer: Side | None = None, **values: Any) -> Row:
-        """Both sides in turn, with the case's words."""
+        """Measure both sides in turn and return the row with the case's texts."""
         return self.told(self.measure(ours, peer, self.spec), **values)
 
 
@@ -91,9 +91,9 @@ Case: TypeAlias = Callable[[SuiteOptions], Iterable[Row]]
 
 
 def specs_of(suite: str) -> dict[str, dict[str, Any]]:
-    """What a suite's YAML file says of each case, in the order in which they run.
+    """Return the cases of a suite's YAML file by name, in the order in which they run.
 
-    Names that begin with an underscore are for others to refer to.
+    Names that begin with an underscore are anchors for other entries.
     """
     if suite not in SUITES:
         raise ConfigError(f"There is no suite `{suite}`; {did_you_mean(suite, SUITES)}")
@@ -104,8 +104,8 @@ def specs_of(suite: str) -> dict[str, dict[str, Any]]:
 
 
 def cases_of(suite: str) -> Mapping[str, Case]:
-    """Cases of a suite by name: functions of its file, or what YAML alone declares."""
-    from benchmarks.declared import declared  # which knows the options of this file
+    """Return the cases of a suite by name: functions of its module, or rows declared by YAML."""
+    from benchmarks.cases import declared  # imported late: cases.py imports this module
 
     names = [name for name in specs_of(suite) if not name.startswith("_")]
     module = importlib.import_module(f"benchmarks.suites.{suite}")
@@ -113,14 +113,14 @@ def cases_of(suite: str) -> Mapping[str, Case]:
 
 
 def _cells(path: Path) -> dict[str, dict[str, Any]]:
-    """Cells of a results file by their `key`."""
+    """Return the cells of a results file by their `key`."""
     rows = [row for measured in measurements.read(path) for row in measured["rows"]]
     cells = [cell for row in rows for cell in row.get("cells", ())]
     return {cell["key"]: cell for cell in cells if "key" in cell}
 
 
 def _comparable(spec: Mapping[str, Any]) -> bool:
-    """Whether a case can be measured beside another checkout's package."""
+    """Return whether a case can be measured beside another checkout's package."""
     return "cells" in spec or "worker" in spec.get("rows", [spec])[0].get("ours", ())
 
 
@@ -135,21 +135,20 @@ def run_suite(
     against: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Measures a suite and returns its rows.
+    """Measure a suite and return its rows.
 
     Args:
         suite: one of `SUITES`.
-        path: the results file, where each case's rows take the place of its former ones as soon
-            as they are measured. Cells that it has already are not measured again, if nothing that
-            decides them has changed.
+        path: results file, in which each case's rows replace its former ones as soon as they are
+            measured. Cells that it contains are measured again only if their key changed.
         full: more and longer runs, without a time limit.
         only: names of cases, empty for all.
-        data_dir: prices that ``study`` runs on, None for a planted market.
-        hours: wall time for the studies of a full ``study``, where what is cut off is forecast, or
-            for a case that takes hours, whose rows say what is missing.
-        against: a checkout whose package is measured in the place of peers, for cases that YAML
-            declares whole.
-        say: told which case begins.
+        data_dir: prices for ``study``, None for a synthetic market.
+        hours: wall time for the studies of a full ``study``, which are extrapolated beyond it, or
+            for a case that takes hours, whose rows list the missing parts.
+        against: checkout whose package is measured instead of peers, for cases that are declared by
+            YAML alone.
+        say: called with a line when a case begins.
     """
     _check_options(suite, full, only, data_dir, hours)
     cases = cases_of(suite)
@@ -183,7 +182,7 @@ def run_suite(
 def _check_options(
     suite: str, full: bool, only: Sequence[str], data_dir: str | None, hours: float | None
 ) -> None:
-    """Refuses what a suite does not have, and cases that take long without `full`."""
+    """Reject options that a suite does not have, and long cases without `full`."""
     cases = cases_of(suite)
     if suite != "study" and data_dir is not None:
         raise ConfigError("`--data-dir` is for the suite `study`; leave it out.")
@@ -199,7 +198,7 @@ def _check_options(
 
 
 def _rows(case: Case, options: SuiteOptions) -> Iterable[Row]:
-    """The rows of a case; where it cannot be measured, one row that says why."""
+    """Measure the rows of a case; on failure return one row with the reason."""
     try:
         yield from case(options)
     except WorkerError as error:

@@ -1,4 +1,4 @@
-"""A measurement in a process of its own: settings in, one line of JSON out."""
+"""Measurement in its own process: settings in, one line of JSON out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TAIL = 1500  # characters of a failed worker's last words that are shown
 
 
 class WorkerError(ResourceError):
-    """A measurement that could not be made, such as a peer that is not installed."""
+    """Measurement that could not be made, for example because a peer is not installed."""
 
 
 def run_worker(
@@ -36,14 +36,14 @@ def run_worker(
     timeout: float = 300.0,
     python: str = sys.executable,
 ) -> dict[str, Any]:
-    """Calls a function of this package in a process of its own and returns its answer.
+    """Call a function of this package in a process of its own and return its answer.
 
     Args:
-        worker: ``peers.sb3.step_forex``, say.
-        asked: its arguments, handed over as JSON.
+        worker: name of the function, such as ``peers.sb3.step_forex``.
+        asked: its arguments, sent as JSON.
         threads: limit for the threads of array libraries, None for their own choice.
-        timeout: seconds after which the worker is ended.
-        python: the interpreter, of a peer with packages of its own; relative to the checkout.
+        timeout: seconds after which the worker is terminated.
+        python: interpreter of a peer with its own packages, relative to the checkout.
     """
     if not (_ROOT / python).is_file():
         raise WorkerError(f"{worker} needs {python}, which `make bench-loops` sets up.")
@@ -87,21 +87,22 @@ def run_worker(
 
 
 def rate(worker: str, asked: Mapping[str, Any], *, threads: int | None = 1) -> float:
-    """Steps per second that a worker answers."""
+    """Return the steps per second of a worker."""
     return float(run_worker(worker, asked, threads=threads)["steps_per_second"])
 
 
 def side_by_side(
     worker: str, asked: Mapping[str, Any], processes: int, threads: int
 ) -> dict[str, float]:
-    """One process on so many cores, or several on a core each: their steps are added.
+    """Run one process on `threads` cores, or several on a core each, and add their steps.
 
-    Of other figures it is the largest.
+    Other figures are the maximum over the processes.
 
     Args:
-        worker: which does `stay_on` the `cores` it is asked for; asked: its other arguments.
-        processes: at once.
-        threads: cores of a lone process.
+        worker: function that calls `stay_on` with its argument `cores`.
+        asked: its other arguments.
+        processes: number of concurrent processes.
+        threads: cores of a single process.
     """
     sets = [[i] for i in range(processes)] if processes > 1 else [list(range(threads))]
 
@@ -115,13 +116,13 @@ def side_by_side(
 
 
 def stay_on(cores: Sequence[int]) -> None:
-    """This process has the cores named, counted within those that it may use."""
+    """Pin this process to the given cores, counted within its CPU affinity."""
     own = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {own[i] for i in cores})
 
 
 def steps_per_second(step: Callable[[], int], seconds: float) -> float:
-    """Of a call that returns how many steps it made, repeated for so long."""
+    """Measure steps per second of repeated calls that return their number of steps."""
     steps, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
         steps += step()
@@ -130,9 +131,10 @@ def steps_per_second(step: Callable[[], int], seconds: float) -> float:
 
 @contextmanager
 def elsewhere(checkout: Path) -> Iterator[None]:
-    """Processes that start meanwhile run the package of another checkout.
+    """Start processes in this context with the package of another checkout.
 
-    So do workers the benchmarks of that checkout, if it has them: they know its inner names.
+    Workers also run the benchmarks of that checkout, if it has them, because these use its
+    internal names.
     """
     with_it = os.pathsep.join([str(checkout), str(checkout / "src")])
     before, os.environ["PYTHONPATH"] = os.environ.get("PYTHONPATH"), with_it
@@ -145,7 +147,7 @@ def elsewhere(checkout: Path) -> Iterator[None]:
 
 
 def main(worker: str, asked: str) -> None:
-    """The other end: calls the function and prints its answer."""
+    """Call the function in the worker process and print its answer."""
     module, _, name = worker.rpartition(".")
     measure = getattr(import_module(f"benchmarks.{module}"), name)
     print(json.dumps(dict(measure(**json.loads(asked)))), flush=True)

@@ -1,1 +1,1 @@
-"""A card that is lent for half an hour: what travels there, and what is asked of it. README.md."""
+"""Kit for a GPU that is available for half an hour: its packages and its steps. See README.md."""

@@ -1,4 +1,4 @@
-"""Every step in a process of its own; one that fails is a line, and the next one begins."""
+"""Run every step in its own process; a step that fails is recorded and the next one starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, add_com
 
 
 def run_steps(out: Path, asked: Mapping[str, Any], steps: Mapping[str, float] = STEPS) -> None:
-    """Asks the steps in turn, prints a line of each and keeps what they answered in `out`."""
+    """Run the steps in order, print a line for each and store their answers in `out`."""
     out.mkdir(parents=True, exist_ok=True)
     answers: dict[str, Any] = {"stamp": stamp()}
     for name, seconds in steps.items():
@@ -49,7 +49,7 @@ def main(
     device: Annotated[str, typer.Option(help="cpu is a dry run.")] = "cuda:0",
     only: Annotated[list[str] | None, typer.Option("--step", help="May be repeated.")] = None,
 ) -> None:
-    """Asks a card what is not known of it."""
+    """Run the open measurements on a GPU."""
     asked = {"device": device, "out": str(out.absolute())}
     run_steps(out, asked, {name: STEPS[name] for name in only or STEPS})
 

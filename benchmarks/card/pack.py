@@ -1,4 +1,4 @@
-"""What a machine without a package index lacks, as one archive."""
+"""Archive of the packages that a machine without a package index lacks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLATFORMS = (
 
 
 def pins(lines: Iterable[str]) -> dict[str, str]:
-    """Versions by normalised name, of a lock file or of what `pip list --format=freeze` says."""
+    """Return versions by normalised name from a lock file or from `pip list --format=freeze`."""
     found = {}
     for line in lines:
         name, _, version = line.split("#")[0].strip().partition("==")
@@ -33,7 +33,7 @@ def pins(lines: Iterable[str]) -> dict[str, str]:
 
 
 def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """Pins of what is not there in any version; what is there is left as it is."""
+    """Return the pins of packages that are not installed in any version."""
     return [f"{name}=={version}" for name, version in wanted.items() if name not in there]
 
 
@@ -42,9 +42,9 @@ def main(
     archive: Annotated[Path, typer.Argument(help="To write, such as packages.tar.xz.")],
     python: Annotated[str, typer.Option(help="Its Python.")] = "3.12",
 ) -> None:
-    """Puts the packages that the machine lacks into one archive, unpacked and packed anew.
+    """Pack the packages that the machine lacks into one archive.
 
-    Of these polars' runtime is the largest by far.
+    The runtime of polars is the largest of them by far.
     """
     lock = pins((_ROOT / "requirements/base.lock").read_text("utf-8").splitlines())
     development = pins((_ROOT / "requirements/dev.lock").read_text("utf-8").splitlines())

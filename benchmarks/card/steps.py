@@ -1,4 +1,4 @@
-"""What a card is asked, a function a step: each returns what it `told`, and figures behind it."""
+"""Steps of the GPU kit: each function returns its summary as `told`, with the figures behind it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Answer = dict[str, Any]
 
 
 def machine(device: str, out: str) -> Answer:
-    """The card's name, memory and software."""
+    """Return the GPU's name, memory and software."""
     words = f"Python {sys.version.split()[0]}, torch {torch.__version__}"
     words += f", CUDA {torch.version.cuda}, ROCm {torch.version.hip}"
     if get_device(device).type == "cpu":
@@ -51,14 +51,14 @@ def machine(device: str, out: str) -> Answer:
 
 
 def doctor(device: str, out: str) -> Answer:
-    """What `slipstream doctor` says of cards and of torch."""
+    """Return the lines of `slipstream doctor` about GPUs and torch."""
     said = _run([*_COMMAND, "doctor"])
     named = [line for line in said.splitlines() if "torch" in line or "GPU" in line]
     return {"told": "\n".join(" ".join(line.split()) for line in named), "said": said}
 
 
 def tests(device: str, out: str, files: Sequence[str] = _TESTS) -> Answer:
-    """The agents' tests with the torch forms on the device."""
+    """Run the agents' tests with the torch implementations on the device."""
     paths = [str(_ROOT / f"tests/engine/rl/{name}.py") for name in files]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths]
     done = subprocess.run(
@@ -75,9 +75,10 @@ def tests(device: str, out: str, files: Sequence[str] = _TESTS) -> Answer:
 
 
 def resume(device: str, out: str, steps: int = 40_000) -> Answer:
-    """Trains, is killed, goes on and is scored; beside a run that nobody killed, and a processor's.
+    """Train, kill and resume a run, and evaluate it; compare it with an uninterrupted run.
 
-    Runs on a processor are the same bits; on a card the difference is what is asked.
+    Both runs are also compared with a run on the CPU. CPU runs are bit-identical; the step
+    measures the difference on a GPU.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-card-") as folder:
         killed, whole, other = (Path(folder) / name for name in ("killed", "whole", "processor"))
@@ -117,13 +118,13 @@ def _state(run: Path) -> dict[str, Any]:
 
 
 def _difference(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """Largest difference of two agents' numbers."""
+    """Return the largest difference between two agents' numbers."""
     names = [name for name in one if "parameters." in name]
     return max(float(np.abs(one[n].astype(float) - other[n].astype(float)).max()) for n in names)
 
 
 def graph(device: str, out: str) -> Answer:
-    """Whether a launch of numba-cuda can be captured in torch's CUDA graph: yes or no."""
+    """Test if a kernel launch of numba-cuda can be captured in torch's CUDA graph."""
     cuda: Any = import_module("numba.cuda")
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     x = torch.zeros(1024, device=device)
@@ -154,7 +155,7 @@ def minibatch(
     widths: Sequence[int] = (64, 512, 1024, 1536),
     seconds: float = 1.0,
 ) -> Answer:
-    """Milliseconds of a PPO minibatch of 512 rows a member, eager and as a hand-made CUDA graph."""
+    """Measure a PPO minibatch of 512 rows a member in ms, eager and as a manual CUDA graph."""
     lines, figures = [], []
     for width in widths:
         for m in members:
@@ -173,7 +174,7 @@ def minibatch(
 
 
 def _minibatch(device: str, members: int, width: int) -> Callable[[], Any]:
-    """One minibatch of the definition, `learn` of PPO's torch form, on random rows."""
+    """Return one minibatch of `learn` of PPO's torch implementation on random rows."""
     where, everyone = torch.device(device), slice(0, members)
     spec = EnvSpec(
         gymnasium.spaces.Box(-np.inf, np.inf, (_INPUTS,), np.float32),
@@ -210,7 +211,7 @@ def _minibatch(device: str, members: int, width: int) -> Callable[[], Any]:
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], None]:
-    """The call as a CUDA graph: after some calls on a stream of its own, as torch asks for."""
+    """Capture the call as a CUDA graph, after warm-up calls on a side stream as torch requires."""
     beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
@@ -225,7 +226,7 @@ def _captured(call: Callable[[], Any]) -> Callable[[], None]:
 
 
 def _milliseconds(call: Callable[[], Any], seconds: float, device: str) -> float:
-    """Of a call, repeated for so long; the card is waited for at both ends."""
+    """Return the mean milliseconds of repeated calls; synchronize with the GPU at both ends."""
 
     def wait() -> None:
         if device != "cpu":
@@ -244,10 +245,12 @@ def _milliseconds(call: Callable[[], Any], seconds: float, device: str) -> float
 
 
 def halves(
-    device: str, out: str, copies: int = 16_384, n_steps: int = 64, seconds: float = 5.0
+    device: str, out: str, num_envs: int = 16_384, n_steps: int = 64, seconds: float = 5.0
 ) -> Answer:
-    """Steps per second of PPO on planted prices, with one half of the copies stepped while a card
-    acts for the other (see `TorchPPO.double_buffered_ranges`), and without.
+    """Measure steps per second of PPO on synthetic prices with and without double buffering.
+
+    With double buffering one half of the envs is stepped while the GPU acts for the other half
+    (see `TorchPPO.double_buffered_ranges`).
     """
     figures = []
     with tempfile.TemporaryDirectory(prefix="slipstream-card-") as folder:
@@ -255,9 +258,9 @@ def halves(
         env = {"name": "forex", "data": {"folder": folder, "spread_pips": 0.5}}
         agent = {"net_arch": [256, 256], "n_steps": n_steps, "n_epochs": 1}
         for members in (1, 16):
-            training = {"num_envs": copies // members, "members": members}
+            training = {"num_envs": num_envs // members, "members": members}
             config = {"env": env, "agent": agent, "training": training}
-            figure = {"members": members, "copies": copies // members}
+            figure = {"members": members, "copies": num_envs // members}
             for name, least in (("halves", 2), ("whole", 1 << 40)):
                 vars(torch_ppo)["_MIN_DOUBLE_BUFFERED_ENVS"] = least
                 figure[name] = phases(config, seconds, device)["steps_per_second"]
@@ -271,7 +274,7 @@ def halves(
 
 
 def suite(device: str, out: str) -> Answer:
-    """`python -m benchmarks gpu`, its rows in gpu.json."""
+    """Run `python -m benchmarks gpu` and write its rows to gpu.json."""
     file = str(Path(out) / "gpu.json")
     said = _run([sys.executable, "-m", "benchmarks", "gpu", "--json", file])
     return {
@@ -281,7 +284,7 @@ def suite(device: str, out: str) -> Answer:
 
 
 def _run(command: Sequence[str]) -> str:
-    """What a command says; where it fails, an error with its last words."""
+    """Return the output of a command; raise an error with its last lines if it fails."""
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"exit code {done.returncode}: {(done.stderr or done.stdout)[-500:]}")

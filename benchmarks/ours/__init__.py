@@ -1,1 +1,1 @@
-"""slipstream at the measured work; each function is called in a process of its own."""
+"""slipstream's side of the benchmarks; each function is called in its own process."""

@@ -1,4 +1,4 @@
-"""What the dashboard's rows measure; folders are those of `watched.py`, or of a real training."""
+"""Measurements of the dashboard, on folders written by `watched.py` or on a real training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PATIENCE = 60.0  # seconds
 
 
 def point(points: int) -> dict[str, float]:
-    """Seconds from a line in a table until Chromium has drawn it on the page of its run."""
+    """Measure the seconds from a table's new line until Chromium has drawn it on the run's page."""
     with tempfile.TemporaryDirectory() as parent:
         run = write_run(Path(parent) / "run", members=4, iterations=1_000)
         with _browsed(Path(parent)) as (page, url):
@@ -52,7 +52,7 @@ def point(points: int) -> dict[str, float]:
 
 
 def trials(trials: int, folds: int) -> dict[str, float]:
-    """Seconds until Chromium has drawn the page of a study."""
+    """Measure the seconds until Chromium has drawn the page of a study."""
     with tempfile.TemporaryDirectory() as parent:
         study = write_study_folder(Path(parent) / "study", trials, folds, under_way=16)
         with _browsed(Path(parent)) as (page, url):
@@ -63,7 +63,7 @@ def trials(trials: int, folds: int) -> dict[str, float]:
 
 
 def watchers(watchers: int, lines: int) -> dict[str, float]:
-    """Milliseconds from a look that saw a line until the last watcher has it."""
+    """Measure the ms from the poll that found a line until the last watcher has received it."""
     with tempfile.TemporaryDirectory() as parent:
         run = write_run(Path(parent) / "run", members=1, iterations=100)
         if hasattr(os, "sched_setaffinity"):
@@ -125,14 +125,14 @@ async def _watched(run: Path, count: int, lines: int) -> list[float]:
 
 
 def _newest(text: str) -> str:
-    """Steps of the last row in what a watcher is told; empty where there is none."""
+    """Return the step count of the last row in an update that a watcher received, or ""."""
     found = re.findall(r"\[0\.0,(\d+)\.0,", text)
     return found[-1] if found else ""
 
 
 @contextmanager
 def training(seconds: float) -> Iterator[Callable[[bool], float]]:
-    """A training on all cores; what is called tells its steps per second, watched or not."""
+    """Train on all cores; yield a function that returns steps per second, watched or not."""
     with tempfile.TemporaryDirectory() as parent, _serving(Path(parent)) as (port, _, cookie):
         run = Path(parent) / "run"
         command = [sys.executable, "-m", "slipstream", "train", "cartpole", "--no-report"]
@@ -166,7 +166,7 @@ def training(seconds: float) -> Iterator[Callable[[bool], float]]:
 
 
 def _reached(run: Path) -> tuple[float, float]:
-    """Steps and seconds of the newest row of a run's table."""
+    """Return the steps and seconds of the newest row of a run's table."""
     with (run / "metrics.csv").open("rb") as file:
         names = file.readline().decode().strip().split(",")
         file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 14)))
@@ -176,7 +176,7 @@ def _reached(run: Path) -> tuple[float, float]:
 
 @contextmanager
 def _browsed(folder: Path) -> Iterator[tuple[Any, str]]:
-    """Chromium on the first page of a folder's dashboard, and that dashboard's address."""
+    """Open a folder's dashboard in Chromium; yield its first page and the dashboard's address."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:
@@ -196,7 +196,7 @@ def _browsed(folder: Path) -> Iterator[tuple[Any, str]]:
 
 @contextmanager
 def _serving(folder: Path) -> Iterator[tuple[int, str, str]]:
-    """`slipstream dash` of a folder: its port, its token, and a cookie for it."""
+    """Serve a folder with `slipstream dash`; yield its port, its token and a session cookie."""
     with socket.create_server(("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
     command = [sys.executable, "-m", "slipstream", "dash", str(folder), "--port", str(port)]
@@ -228,7 +228,7 @@ def _cookie(port: int, token: str) -> str:
 
 
 def _followed(port: int, cookie: str, page: str) -> http.client.HTTPResponse:
-    """The stream of a page, which like a browser has asked before for all there is."""
+    """Open the event stream of a page that, as in a browser, has loaded all data before."""
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
     headers = {"Host": "localhost", "Cookie": cookie}
     link.request("GET", f"/api/{page}", headers=headers)
@@ -238,5 +238,5 @@ def _followed(port: int, cookie: str, page: str) -> http.client.HTTPResponse:
 
 
 def _own(folder: Path) -> dict[str, str]:
-    """Variables of a process whose register lies in a folder."""
+    """Return environment variables of a process whose job registry is in the folder."""
     return {**os.environ, "XDG_STATE_HOME": str(folder / "state")}

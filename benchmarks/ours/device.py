@@ -1,4 +1,4 @@
-"""slipstream's torch forms on a card: their speed, and what their phases take by its own clock."""
+"""Speed of slipstream's torch implementations on a GPU, and the time of their phases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FOLDS, _TRIALS, _BARS = 6, 500, 20_000
 
 
 def no_card() -> str | None:
-    """Why nothing can be measured on a card here, in one line; None where there is one."""
+    """Return the reason why no GPU can be measured here, in one line; None if there is one."""
     try:
         import_optional("torch", "Figures of a card are", "torch")
         from slipstream.rl.nets.torch_device import get_device  # torch: only where it is used
@@ -40,7 +40,7 @@ def no_card() -> str | None:
 
 
 class Clock:
-    """Seconds of calls: between two events of the card's stream, on a processor by the wall."""
+    """Seconds of calls: between two events of the GPU's stream, or wall time on a CPU."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -50,7 +50,7 @@ class Clock:
         self._marks: dict[str, list[tuple[Any, Any]]] = {}
 
     def watch(self, owner: Any, name: str) -> None:
-        """Times a method of an object from now on."""
+        """Time a method of an object from now on."""
         call: Callable[..., Any] = getattr(owner, name)
 
         def timed(*args: Any, **more: Any) -> Any:
@@ -69,17 +69,17 @@ class Clock:
         return event
 
     def wait(self) -> None:
-        """Until the card has done all that it was told."""
+        """Wait until the GPU has finished its queued work."""
         if self._device.type != "cpu":
             self._torch.cuda.synchronize(self._device)
 
     def forget(self) -> None:
-        """Begins anew."""
+        """Discard the times recorded so far."""
         self.wait()
         self._marks.clear()
 
     def seconds(self) -> dict[str, float]:
-        """Of each method, all its calls together."""
+        """Return the total seconds of each method."""
         self.wait()
         on_processor = self._device.type == "cpu"
         return {
@@ -88,27 +88,27 @@ class Clock:
         }
 
     def card(self) -> str:
-        """Its name."""
+        """Return the name of the device."""
         if self._device.type == "cpu":
             return "a processor"
         return str(self._torch.cuda.get_device_name(self._device))
 
     def peak(self) -> float:
-        """GB of its memory at most."""
+        """Return the peak memory in GB."""
         if self._device.type == "cpu":
             return 0.0
         return float(self._torch.cuda.max_memory_allocated(self._device) / 1e9)
 
 
 def phases(config: Mapping[str, Any], seconds: float, device: str = "cuda:0") -> dict[str, Any]:
-    """Steps and updates per second of all members in the torch form, and where the time went.
+    """Measure steps and updates per second of all members in torch, and the time by phase.
 
-    Measured are whole iterations after the first ones that learn.
+    Measured are whole iterations after the first ones that update the networks.
 
     Args:
         config: sections of a run's config.
-        seconds: to measure over.
-        device: that learns.
+        seconds: duration of the measurement.
+        device: device of the learner.
     """
     run, _ = RunConfig.from_mapping(config).with_opponent()
     run = run.with_training(device=device, learner="torch")
@@ -128,8 +128,8 @@ def phases(config: Mapping[str, Any], seconds: float, device: str = "cuda:0") ->
         iterations += 1
     clock.wait()
     elapsed, spent = time.perf_counter() - began, clock.seconds()
-    copies = members * int(run.training.num_envs)
-    steps = iterations * copies * run.agent.iteration_steps(int(run.training.num_envs))
+    total_envs = members * int(run.training.num_envs)
+    steps = iterations * total_envs * run.agent.iteration_steps(int(run.training.num_envs))
     shares = ", ".join(f"{name} {spent[name] / elapsed:.0%}" for name in _PHASES if name in spent)
     return {
         "steps_per_second": steps / elapsed,
@@ -141,11 +141,11 @@ def phases(config: Mapping[str, Any], seconds: float, device: str = "cuda:0") ->
 
 @contextmanager
 def mean_trial(members: int = _FOLDS, **agent: Any) -> Iterator[tuple[dict[str, Any], float]]:
-    """The config of the mean trial of the space `cappuccino` on planted prices, and its steps.
+    """Yield the config and steps of the mean trial of the space `cappuccino` on synthetic prices.
 
     Args:
-        members: folds, side by side.
-        agent: settings in the place of the mean trial's.
+        members: number of folds, trained together.
+        agent: settings that replace the mean trial's.
     """
     space = read_published_space("cappuccino")
 
@@ -154,9 +154,9 @@ def mean_trial(members: int = _FOLDS, **agent: Any) -> Iterator[tuple[dict[str, 
         numbers = bounds.get("choices") or (bounds["low"], bounds["high"])
         return float(np.mean([one[0] if isinstance(one, list) else one for one in numbers]))
 
-    copies, rows = 16, 4096
+    num_envs, rows = 16, 4096
     widths = [int(mean("agent.net_arch"))] * 3
-    n_steps = math.ceil(mean("agent.rollout_rows") / rows) * rows // copies
+    n_steps = math.ceil(mean("agent.rollout_rows") / rows) * rows // num_envs
     own = {"net_arch": widths, "activation": "relu", "batch_size": rows, "n_steps": n_steps}
     own |= {"n_epochs": int(mean("agent.n_epochs")), **agent}
     env: dict[str, Any] = {"name": "portfolio", "features": list(PLANTED_FEATURES)}
@@ -165,7 +165,7 @@ def mean_trial(members: int = _FOLDS, **agent: Any) -> Iterator[tuple[dict[str, 
         for one in between if section == "env" else ():
             at = at.setdefault(one, {})
         at |= {key: value} if section == "env" else {}
-    training = {"num_envs": copies, "members": members, "total_timesteps": 10**9}
+    training = {"num_envs": num_envs, "members": members, "total_timesteps": 10**9}
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         SyntheticCrypto().write(folder, _BARS)
         config = {"env": {**env, "data": {"folder": folder}}, "agent": own, "training": training}
@@ -180,12 +180,13 @@ def cappuccino(
     precision: str = "float32",
     **agent: Any,
 ) -> dict[str, Any]:
-    """The mean trial's speed, and what it says of whole trials and of 500.
+    """Measure the mean trial's speed, and the resulting hours of one trial and of 500.
 
     Args:
-        seconds, device: as for `phases`; a processor trains as `slipstream train` does.
-        learner: ``compiled``, on the processor; or ``torch``.
-        members, agent: as for `mean_trial`; precision: of `training`, on the processor.
+        seconds, device: as for `phases`; a CPU trains as `slipstream train` does.
+        learner: ``compiled`` on the CPU, or ``torch``.
+        members, agent: as for `mean_trial`.
+        precision: `training.precision` on the CPU.
     """
     with mean_trial(members, **agent) as (config, total):
         own = config["agent"]

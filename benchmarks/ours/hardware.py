@@ -1,4 +1,4 @@
-"""What this machine reaches: bytes copied and products of matrices per second."""
+"""Limits of this machine: bytes copied and matrix products per second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOCK = block_rows([256], 2**20)
 
 
 def bandwidth(threads: int, seconds: float) -> dict[str, float]:
-    """Bytes read plus bytes written per second; NumPy copies without the interpreter lock."""
+    """Measure bytes read plus bytes written per second by NumPy copies, which release the GIL."""
     pairs = [(np.zeros(_WORDS), np.ones(_WORDS)) for _ in range(threads)]
     with ThreadPoolExecutor(threads) as pool:
         best, ends = np.inf, time.perf_counter() + seconds
@@ -29,27 +29,27 @@ def bandwidth(threads: int, seconds: float) -> dict[str, float]:
 
 
 def operations(layers: Sequence[Sequence[int]]) -> float:
-    """Multiplications and additions of one row's pass through layers and back.
+    """Return the multiplications and additions of one row's forward and backward pass.
 
     Args:
-        layers: inputs and outputs of each; nothing goes back below the first one.
+        layers: inputs and outputs of each layer. The first layer passes no gradient to its inputs.
     """
     return sum(2.0 * (3 if i else 2) * a * b for i, (a, b) in enumerate(layers))
 
 
 def products(threads: int, layers: Sequence[Sequence[int]], rows: int) -> dict[str, float | str]:
-    """GFLOP/s of the products of fully connected layers, forward and back, a thread a core.
+    """Measure GFLOP/s of fully connected layers, forward and backward, with a thread a core.
 
-    Each thread has its own arrays, and a library one thread of its own in each: nothing waits.
+    Each thread has its own arrays and calls a library with one thread, so no thread waits.
 
     Args:
-        threads: that work side by side.
+        threads: number of concurrent threads.
         layers: as for `operations`, in multiples of 8.
-        rows: of the minibatch.
+        rows: rows of the minibatch.
 
     Returns:
-        `own`, of our loops; `numpy`, of its OpenBLAS; where it is installed `torch`, of its MKL or
-        oneDNN. `best` is the highest and `fastest` whose it is.
+        `own` of slipstream's loops; `numpy` of its OpenBLAS; `torch`, if installed, of its MKL or
+        oneDNN. `best` is the highest figure and `fastest` the name of its library.
     """
     places = [_Layers(layers, rows, seed) for seed in range(threads)]
     work = threads * rows * operations(layers)
@@ -64,7 +64,7 @@ def products(threads: int, layers: Sequence[Sequence[int]], rows: int) -> dict[s
 
 
 class _Layers:
-    """What a minibatch's pass through layers multiplies, with places for what comes of it."""
+    """Operands and results of the matrix products of a minibatch's pass through layers."""
 
     def __init__(self, layers: Sequence[Sequence[int]], rows: int, seed: int) -> None:
         draw = np.random.default_rng(seed).random
@@ -80,13 +80,13 @@ class _Layers:
             self.products += [forward, of_weight, below] if i else [forward, of_weight]
 
     def pass_by(self, multiply: Callable[..., object]) -> None:
-        """All products once, of one library."""
+        """Calculate all products once with one library."""
         for one in self.products:
             multiply(*one)
 
 
 def _libraries() -> dict[str, Callable[..., object]]:
-    """What writes or adds a b to c, by the library's name."""
+    """Return functions that write or add `a @ b` to `c`, by the library's name."""
     example = f4(2)
     loops = compile_loops(
         "bench", dict.fromkeys((add_product, add_transposed_product), (example,) * 3)
@@ -94,7 +94,7 @@ def _libraries() -> dict[str, Callable[..., object]]:
     plain, transposed = loops["add_product"], loops["add_transposed_product"]
 
     def own(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-        """In blocks of rows, as an update of ours calculates them."""
+        """Multiply in blocks of rows, as slipstream's update does."""
         forward = a.flags.c_contiguous
         for first in range(0, len(a) if forward else len(b), _BLOCK):
             one = slice(first, first + _BLOCK)

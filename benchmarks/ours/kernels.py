@@ -1,4 +1,4 @@
-"""Copies of a kernel stepped: into the rows of a rollout, through faces, on a long table."""
+"""Stepping of compiled environments: into rollout rows, through adapters, on a long table."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from slipstream.training.workers import ThreadPool
 
 
 class _Rows:
-    """Rows that a slice of the copies is stepped into, over and over.
+    """Rows that a slice of the sub-environments is stepped into repeatedly.
 
     Args:
-        env: E copies.
+        env: vector environment of E sub-environments.
         rows: T, steps of a block.
     """
 
@@ -45,7 +45,7 @@ class _Rows:
         env.reset(self.obs[0])
 
     def run(self, times: int = 1) -> None:
-        """Steps all copies through the block, so many times."""
+        """Step all sub-environments through the block `times` times."""
         for _ in range(times):
             for t in range(self.rows):
                 out = StepBuffers(
@@ -61,7 +61,7 @@ class _Rows:
 
 
 def _random_actions(spec: EnvSpec, rows: int, num_envs: int) -> NDArray[Any]:
-    """Uniform actions [rows, E, K]."""
+    """Return uniform actions [rows, E, K]."""
     random, shape = np.random.default_rng(0), (rows, num_envs, spec.action_dim)
     space = spec.action_space
     if isinstance(space, gymnasium.spaces.Discrete):
@@ -78,7 +78,7 @@ def step(
     seconds: float,
     rows: int = 32,
 ) -> dict[str, float]:
-    """Steps per second with the copies dealt to `threads` threads; compiling is not counted."""
+    """Measure steps per second with the envs divided among `threads` threads, after compilation."""
     environment = resolve_environment(name, settings)
     seeds, indices = member_indices([1], num_envs)
     edges = np.linspace(0, num_envs, threads + 1).astype(int)
@@ -109,7 +109,7 @@ def step(
 
 
 def step_hockey(num_envs: int, seconds: float) -> dict[str, float]:
-    """Steps per second of a game whose seats two strong bots have: engine and bots, on one core."""
+    """Measure steps per second of a game of two strong bots: engine and bots, on one core."""
     kernel = load_kernel("hockey")
     loaded = kernel.load(kernel.configure({"player1": {"strong": 1.0}, "player2": {"strong": 1.0}}))
     env = KernelVectorEnv(kernel, loaded, *member_indices([1], num_envs))
@@ -123,18 +123,18 @@ def step_hockey(num_envs: int, seconds: float) -> dict[str, float]:
         env.drain_final_obs(), env.drain_episodes()
         return 50 * num_envs
 
-    block(), block()  # until copies are anywhere in their games
+    block(), block()  # until envs are spread over all stages of a game
     return {"steps_per_second": steps_per_second(block, seconds)}
 
 
 def step_face(through: str, num_envs: int, seconds: float) -> dict[str, float]:
-    """Steps per second of CartPole's kernel with actions drawn beforehand.
+    """Measure steps per second of CartPole's kernel with actions drawn beforehand.
 
     Args:
-        through: "arrays", our `step` into the caller's arrays; "values", our `step` that returns
-            fresh ones; or a face: "gymnasium", "sb3".
-        num_envs: copies.
-        seconds: to measure for.
+        through: "arrays", slipstream's `step` into the caller's arrays; "values", its `step` that
+            returns new ones; or an adapter: "gymnasium", "sb3".
+        num_envs: number of sub-environments.
+        seconds: duration of the measurement.
     """
     actions = np.random.default_rng(0).integers(0, 2, (16, num_envs))
     own = through in ("arrays", "values")
@@ -160,7 +160,7 @@ def step_face(through: str, num_envs: int, seconds: float) -> dict[str, float]:
 
 
 def write_walks(folder: str, bars: int) -> dict[str, float]:
-    """Two tables for `memory`, of 4,000 bars and of so many: walks with columns of noise to see."""
+    """Write the tables of `memory`: walks of 4,000 and of `bars` bars with noise features."""
     for name, rows in (("small", 4000), ("large", bars)):
         place = Path(folder) / name
         place.mkdir()
@@ -183,10 +183,10 @@ def write_walks(folder: str, bars: int) -> dict[str, float]:
 
 
 def memory(num_envs: int, steps: int, folder: str) -> dict[str, float]:
-    """Megabytes (10^6) that loading and stepping the large table added to this process.
+    """Measure the megabytes (10^6) that loading and stepping the large table adds to this process.
 
-    What any program that steps this kernel holds (libraries, compiled code) is there before. The
-    tables are written by a process of their own: `write_walks`.
+    The memory that any program with this kernel needs (libraries, compiled code) is allocated
+    before. A separate process writes the tables: `write_walks`.
     """
     process = psutil.Process()
     _stepped(Path(folder) / "small", 2, 1)

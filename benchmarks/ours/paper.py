@@ -1,4 +1,4 @@
-"""A paper account that decides on one more bar."""
+"""Paper account that decides on one more bar."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _TIMES = 20
 
 
 def decision(bars: int, seconds: float) -> dict[str, float]:
-    """Median seconds of keeping a bar, deciding on it and keeping the decision.
+    """Measure the median seconds of storing a bar, deciding on it and storing the decision.
 
     Args:
-        bars: kept.
-        seconds: not used; so many decisions are timed.
+        bars: number of bars stored before.
+        seconds: unused; the number of timed decisions is fixed.
     """
     with tempfile.TemporaryDirectory() as place:
         prices = Path(place) / "prices"

@@ -1,4 +1,4 @@
-"""A saved policy at work on its own, in a process that has loaded nothing else."""
+"""Saved policy that acts in a process that has loaded nothing else."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ print(1e3 * loaded, 1e6 * sorted(spent)[len(spent) // 2])
 def portable(
     name: str, settings: Mapping[str, Any], net_arch: list[int], seconds: float
 ) -> dict[str, float]:
-    """Milliseconds of `portable.load` and the first act, microseconds of one observation's act.
+    """Measure the ms of `portable.load` and the first act, and the us of one observation's act.
 
     Args:
-        name, settings: of the kernel whose observations and actions the policy has.
-        net_arch: of its hidden layers, with tanh between them.
-        seconds: that are spent acting.
+        name, settings: kernel that defines the policy's observations and actions.
+        net_arch: hidden layers, with tanh between them.
+        seconds: duration of the acting.
     """
     spec = resolve_environment(name, settings).spec
     tensors, manifest = pack(Policy([spec], [0], net_arch=tuple(net_arch)))

@@ -1,4 +1,4 @@
-"""Whether an agent learns as well from other products: scores of eight members in torch."""
+"""Scores of eight members in torch, trained with a given precision of matrix products."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BARS = 60_000
 
 
 def scores(config: Mapping[str, Any], precision: str) -> dict[str, Any]:
-    """Test scores of members with the seeds 0 to 7, by their last policies.
+    """Return the test scores of the last policies of members with the seeds 0 to 7.
 
-    The members are calculated all at once, as a card does, here by a processor.
+    The members are calculated in one batch, as on a GPU, but on the CPU.
 
     Args:
-        config: sections of a run's config; forex gets a planted market.
-        precision: of `training`.
+        config: sections of a run's config; forex gets a synthetic market.
+        precision: `training.precision`.
     """
     from slipstream.rl.agents import torch_agent  # half of the benchmarks needs no torch
 
@@ -37,11 +37,11 @@ def scores(config: Mapping[str, Any], precision: str) -> dict[str, Any]:
         own = {"members": _MEMBERS, "seed": 0, "learner": "torch", "precision": precision}
         training = {**config.get("training", {}), **own}
         run, _ = resolve({**config, "env": env, "training": training}).with_opponent()
-        steps, copies = int(run.training.total_timesteps), int(run.training.num_envs)
+        steps, num_envs = int(run.training.total_timesteps), int(run.training.num_envs)
         environment = resolve_environment(run.env_name, run.env_settings)
         shard = make_shard(run, environment, everyone, lambda: None)
         shard.reset()
-        for spent in range(0, steps, run.agent.iteration_steps(copies) * copies):
+        for spent in range(0, steps, run.agent.iteration_steps(num_envs) * num_envs):
             shard.iterate(spent / steps)
         found = shard.evaluate("test", _EPISODES, _FRESH)
     assert found is not None

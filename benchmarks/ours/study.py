@@ -1,4 +1,4 @@
-"""A whole `slipstream tune` as a user runs it, on workers or nodes, and what it said of itself."""
+"""Whole `slipstream tune` as a user runs it, on workers or nodes, and its recorded figures."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ class Ran(NamedTuple):
     """A finished study.
 
     Attributes:
-        search: wall seconds of the search, confirm: of everything after it up to the hold-out.
-        report: wall seconds of writing the page again, from starting the process.
+        search: wall seconds of the search.
+        confirm: wall seconds from the end of the search to the hold-out.
+        report: wall seconds of writing the report again, process start included.
         train, evaluate, rest: the workers' seconds in the search, by kind.
-        rungs: share of `evaluate` that went into scores before a trial's end.
-        trials: of the search.
-        steps: of training in the search, all members together.
-        test_bars: of one fold.
-        peak_bytes: memory of all processes together, shared pages counted once, as it noted.
-        owner: processor seconds of the process that owns the study, in the search and while it
-            writes the rest of the storage behind it.
-        stretches: of members, that workers were handed in the search; bytes: carried for them.
+        rungs: share of `evaluate` that was spent on scores before a trial's end.
+        trials: trials of the search.
+        steps: training steps of all members in the search.
+        test_bars: bars of one fold's test.
+        peak_bytes: recorded memory of all processes; shared pages are counted once.
+        owner: CPU seconds of the process that owns the study, in the search and while it writes
+            the remaining storage after it.
+        stretches: member segments that workers received in the search.
+        bytes: bytes transferred for the segments.
     """
 
     search: float
@@ -64,10 +66,10 @@ def run_study(
     hours: float | None = None,
     options: Sequence[str] = (),
 ) -> Ran:
-    """Runs the config's study in `folder`, with further options of `slipstream tune`.
+    """Run the config's study in `folder`, with further options of `slipstream tune`.
 
     Raises:
-        WorkerError: it ended with an error; its last words are in the message.
+        WorkerError: the study failed; the message contains its last output.
     """
     file = folder.with_suffix(".yaml")
     file.write_text(yaml_file.dump(config), encoding="utf-8")
@@ -80,7 +82,7 @@ def run_study(
 
 
 def _command(*words: str) -> None:
-    """Runs a command of ours."""
+    """Run a slipstream command."""
     command = [sys.executable, "-c", "from slipstream.cli import main; main()", *words]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
@@ -126,11 +128,11 @@ def _read(path: Path, report: float) -> Ran:
 
 
 def on_nodes(config: Mapping[str, Any], folder: str, nodes: int) -> dict[str, Any]:
-    """Runs the config's study in `folder` and returns `Ran`'s figures.
+    """Run the config's study in `folder` and return the figures of `Ran`.
 
     Args:
         config, folder: see `run_study`.
-        nodes: of a local Ray, of one core each; 0: forked workers, one per core.
+        nodes: one-core nodes of a local Ray cluster; 0 runs forked workers, one per core.
     """
     with _cluster(nodes) as options:
         return run_study(config, Path(folder), options=("--no-report", *options))._asdict()
@@ -138,7 +140,7 @@ def on_nodes(config: Mapping[str, Any], folder: str, nodes: int) -> dict[str, An
 
 @contextmanager
 def _cluster(nodes: int) -> Iterator[Sequence[str]]:
-    """Options that send a study to so many nodes."""
+    """Start a Ray cluster and yield the options that run a study on its nodes."""
     if not nodes:
         yield ()
         return
@@ -158,9 +160,9 @@ def _cluster(nodes: int) -> Iterator[Sequence[str]]:
 
 
 def write_prices(env: Mapping[str, Any], folder: str) -> dict[str, float]:
-    """Writes what a study with these settings of its portfolio loads for its first fold.
+    """Write the arrays that a study with these portfolio settings loads for its first fold.
 
-    That is for peers, which do not read prices themselves.
+    Peers read these arrays because they cannot read price files.
     """
     from portfolio_peer import PeerPrices  # of the tests
 

@@ -1,4 +1,4 @@
-"""slipstream's trainer at work: its speed, and its seconds to a score or to games won."""
+"""slipstream's trainer: its speed, and its seconds to a score or to a share of games won."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _WORTH = 0.9  # share of the validation's games won, from which it is worth a cl
 
 
 class _Enough(Exception):  # noqa: N818  (nothing went wrong)
-    """Leaves the trainer once the measurement is complete."""
+    """Stop the trainer once the measurement is complete."""
 
 
 @contextmanager
 def _run_of(config: Mapping[str, Any]) -> Iterator[Run]:
-    """A run in a directory that is deleted afterwards."""
+    """Yield a run in a directory that is deleted afterwards."""
     resolved = RunConfig.from_mapping(config)
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         run = Run.create(resolved, Path(folder) / "run")
@@ -53,7 +53,7 @@ def _train(config: Mapping[str, Any], listener: Any) -> None:
 
 
 class _Stopwatch:
-    """Times whole iterations, from the end of the first one, which compiles and warms up."""
+    """Timer of whole iterations after the first one, which compiles and warms up."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -74,13 +74,13 @@ class _Stopwatch:
 
 
 def speed(config: Mapping[str, Any], seconds: float, operations: float = 0.0) -> dict[str, float]:
-    """Training steps per second of all members, over whole iterations after the first.
+    """Measure training steps per second of all members, over whole iterations after the first.
 
     Args:
         config: sections of a run's config.
-        seconds: time to measure over.
-        operations: of the networks' products in the updates of one step; `gflops` are those of all
-            members in a second of updates.
+        seconds: duration of the measurement.
+        operations: operations of the networks' products in the updates of one step. `gflops` are
+            those of all members in a second of updates.
     """
     watch = _Stopwatch(seconds)
     _train(config, watch)
@@ -97,11 +97,11 @@ def speed(config: Mapping[str, Any], seconds: float, operations: float = 0.0) ->
 
 
 class _Race:
-    """Times a training without its tests; stops at a score of the training or of a test.
+    """Timer of a training without its tests; stops at a score of the training or of a test.
 
     Args:
-        score: of the trailing 100 training episodes, or of a test.
-        tested: whether it is a test's.
+        score: score of the trailing 100 training episodes, or of a test.
+        tested: whether the score is a test's.
     """
 
     def __init__(self, score: float, tested: bool) -> None:
@@ -126,11 +126,12 @@ class _Race:
 
 
 def seconds_to_score(config: Mapping[str, Any], score: float, tests: int = 0) -> dict[str, float]:
-    """Seconds of a lone member's training up to a score; compiling (`warm_up`) is apart.
+    """Measure the seconds until one member reaches a score; compiling (`warm_up`) is separate.
 
     Args:
-        config: sections of a run's config; `evaluation` says when there are tests, and how long.
-        score: of the trailing 100 training episodes, or of a test where there are `tests`.
+        config: sections of a run's config; `evaluation` sets the interval and length of tests.
+        score: score of the trailing 100 training episodes, or of a test if `tests` is not 0.
+        tests: whether tests decide.
     """
     race = _Race(score, tests > 0)
     warm_up = _warm_up(config)
@@ -144,14 +145,14 @@ def seconds_to_score(config: Mapping[str, Any], score: float, tests: int = 0) ->
 
 
 def _warm_up(config: Mapping[str, Any]) -> float:
-    """Seconds of an untimed run of two iterations, which compiles what it needs."""
+    """Return the seconds of a run of two iterations, which compiles all that the training needs."""
     began = time.perf_counter()
     _train(config, _Stopwatch(0.0))
     return time.perf_counter() - began
 
 
 class _UntilBeaten:
-    """Stops when the policy that validation chose wins the share of its games against each bot."""
+    """Stop when the policy selected by validation wins the share of its games against each bot."""
 
     def __init__(self, run: Run, share: float, games: int) -> None:
         self.run, self.share, self.games = run, share, games
@@ -175,7 +176,7 @@ class _UntilBeaten:
 
 
 def _wins(run: Run, games: int, seed: int) -> dict[str, float]:
-    """Share of games that the chosen policy wins against each bot, from both sides."""
+    """Return the share of games that the selected policy wins against each bot, from both sides."""
     one, name = Player("learner", run.best_policy(0), run), run.config.env_name
     found = {bot: play(name, one, Player(bot), games, seed) for bot in ("weak", "strong")}
     return {f"won_{bot}": float((played.result == 1).mean()) for bot, played in found.items()}
@@ -184,12 +185,13 @@ def _wins(run: Run, games: int, seed: int) -> dict[str, float]:
 def seconds_to_wins(
     config: Mapping[str, Any], share: float = 0.95, games: int = 1_000
 ) -> dict[str, Any]:
-    """Trains hockey until the share is reached or the budget is spent.
+    """Train hockey until the share is reached or the budget is spent.
 
     Returns:
-        seconds of training, validations and looks included; whether the share was reached; seconds
-        of an iteration before with an empty cache, which compiles (`warm_up`); steps; the curve
-        (seconds, steps, share won in validation); shares won of fresh games, which chose nothing.
+        seconds of training, validations and evaluations included; whether the share was reached;
+        seconds of an iteration before with an empty cache, which compiles (`warm_up`); steps; the
+        curve (seconds, steps, share won in validation); shares won of fresh games, which selected
+        nothing.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         os.environ["SLIPSTREAM_CACHE"] = folder  # empty: as a newcomer's
@@ -212,12 +214,12 @@ def seconds_to_wins(
 
 
 def dqn_updates(agent: Mapping[str, Any], transitions: int, seconds: float) -> dict[str, float]:
-    """Updates per second of DQN on one core: fills a lone member's replay, and then only learns.
+    """Measure updates per second of DQN on one core with a full replay, without stepping.
 
     Args:
         agent: settings of DQN on CartPole.
-        transitions: that the replay holds.
-        seconds: to measure over.
+        transitions: capacity of the replay.
+        seconds: duration of the measurement.
     """
     settings = {"buffer_size": transitions, "learning_starts": transitions, **agent}
     config = DQNConfig(iteration=10_000, **settings)
@@ -237,13 +239,14 @@ def dqn_updates(agent: Mapping[str, Any], transitions: int, seconds: float) -> d
 
 
 def gym_defaults(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]:
-    """Trains with nothing set but budget and seed; scores the policy that `load_policy` gives.
+    """Train with only budget and seed set; score the policy that `load_policy` returns.
 
-    That is the policy that was best in validation, of every tenth of the budget, as a user gets it.
+    That is the policy with the best validation score, one validation per tenth of the budget.
 
     Args:
-        env_id: of Gymnasium; steps, seed: of the training.
-        episodes: fresh ones, played with the likeliest actions.
+        env_id: Gymnasium id.
+        steps, seed: of the training.
+        episodes: number of fresh episodes, played with the most probable actions.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         began = time.perf_counter()

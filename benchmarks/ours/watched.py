@@ -1,4 +1,4 @@
-"""Folders of runs and studies as trainings write them, by the same writers, and nothing trained."""
+"""Folders of runs and studies, written by the trainer's own writers without any training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPS = 100_000  # of a member
 
 
 def write_status(folder: Path, status: Status) -> None:
-    """As a logbook does, of this process unless the status names another one."""
+    """Write a status file as a run's logger does, by default for this process."""
     now = time.time()
     mine = {"pid": os.getpid(), "host": platform.node(), "started": now, "updated": now}
     facts = {name: value for name, value in status.as_dict().items() if value or name not in mine}
@@ -39,7 +39,7 @@ def write_status(folder: Path, status: Status) -> None:
 
 
 def rows_of(members: int, first: int, last: int) -> list[dict[str, Any]]:
-    """Rows of `metrics.csv` for some iterations of a training that learns."""
+    """Return rows of `metrics.csv` for iterations of a training whose score rises."""
     draws = np.random.default_rng(first)
     found: list[dict[str, Any]] = []
     for iteration in range(first, last):
@@ -63,14 +63,14 @@ def rows_of(members: int, first: int, last: int) -> list[dict[str, Any]]:
 
 
 def add_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Appends to `metrics.csv`."""
+    """Append rows to `metrics.csv`."""
     table = CsvTable(folder / "metrics.csv", lambda words: None)
     table.append(rows)
     table.close()
 
 
 def write_run(folder: Path, members: int = 4, iterations: int = 400, **status: Any) -> Path:
-    """A run under way; fields of its `Status` may be others."""
+    """Write the folder of a running training; `status` overrides fields of its `Status`."""
     folder.mkdir(parents=True)
     config = resolve("cartpole", {"training.members": members, "agent.n_epochs": 8})
     write_text(folder / "config.yaml", config.to_yaml())
@@ -103,7 +103,7 @@ def write_run(folder: Path, members: int = 4, iterations: int = 400, **status: A
 def write_study_folder(
     folder: Path, trials: int = 60, folds: int = 6, under_way: int = 3, **status: Any
 ) -> Path:
-    """A study under way: trials that ended, and some whose folds are trained now."""
+    """Write the folder of a running study: finished trials, and some with folds in training."""
     folder.mkdir(parents=True)
     base = resolve("cartpole", {"training.total_timesteps": STEPS})
     space = SearchSpace.from_mapping(SPACE, base)
@@ -144,7 +144,7 @@ def write_study_folder(
 
 
 def append_members(folder: Path, first: int, count: int, folds: int, points: int) -> None:
-    """What workers say of members under way, a line a look, two seconds apart."""
+    """Append the workers' progress of running members, a row a poll, two seconds apart."""
     (folder / "live").mkdir(exist_ok=True)
     draws, now = np.random.default_rng(1), time.time()
     for point in range(points):
@@ -162,7 +162,7 @@ def append_members(folder: Path, first: int, count: int, folds: int, points: int
 
 
 def add_trial(folder: Path, number: int, kind: str = "complete", reason: str = "") -> None:
-    """A trial that is asked and ends now."""
+    """Append a trial that starts and ends now."""
     params = dict.fromkeys(SPACE, 1e-3) | {"agent.gamma": 0.97}
     with Ledger(folder / "ledger.db") as ledger:
         ledger.add_suggestion(Suggestion(number, 1_000 * number, params, params))

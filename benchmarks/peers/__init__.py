@@ -1,1 +1,1 @@
-"""Other libraries at the same work; each function is called in a process of its own."""
+"""Other libraries' side of the benchmarks; each function is called in its own process."""

@@ -1,4 +1,4 @@
-"""The tests' oracle of the hockey game against its weak bot, as a Gymnasium environment."""
+"""Hockey oracle of the tests against its weak bot, as a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _WEAK = 1  # which of the tests' two bots
 
 
 class OracleGame(gymnasium.Env[Any, Any]):
-    """Player 1 of the oracle's game, player 2 the weak bot.
+    """Oracle's game as player 1 against the weak bot as player 2.
 
     Args:
-        levels: intensities of discrete actions; 0: continuous ones.
+        levels: intensities of discrete actions; 0 means continuous actions.
     """
 
     def __init__(self, levels: int) -> None:
@@ -31,7 +31,7 @@ class OracleGame(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins the next game, from the other side."""
+        """Begin the next game, from the other side."""
         super().reset(seed=seed)
         self._number += 1
         self._game.reset(bool(self._number % 2), self._number)
@@ -39,7 +39,7 @@ class OracleGame(gymnasium.Env[Any, Any]):
         return self._seen(0), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Both players' actions."""
+        """Step with the agent's action and the bot's."""
         theirs = self._bot.bot(_WEAK, self._game.observation(1))
         reward, done = self._game.step(np.hstack([self._numbers(action), theirs]))
         return self._seen(0), float(reward), done, False, {}

@@ -1,8 +1,8 @@
-"""Whole training loops in jax, compiled as one program: the form of PureJaxRL, written for the CPU.
+"""Training loops in jax, compiled as one program: the form of PureJaxRL, written for the CPU.
 
 Environments, acting, the update and, for SAC, the replay are one jitted function that is called
-again and again; nothing leaves the device but a counter. Sizes are those of our rows. Compiling
-is timed apart.
+repeatedly; only a counter leaves the device. Sizes are those of slipstream's rows. Compiling is
+timed separately.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _STEPS_A_CALL = 256  # updates, too
 
 
 def ppo_cartpole(processes: int, threads: int, seconds: float, **asked: Any) -> dict[str, float]:
-    """Training steps per second of PPO on CartPole over whole iterations, two networks of 64x64.
+    """Measure training steps per second of PPO on CartPole over whole iterations, 64x64 networks.
 
     Args:
-        processes: that train side by side, each on a core of its own; their rates are added.
-        threads: cores of a lone process.
-        seconds: to measure over.
-        asked: n_envs, n_steps, n_epochs, batch_size and `generator`, of jax's random numbers.
+        processes: concurrent trainings, each on its own core; their rates are added.
+        threads: cores of a single process.
+        seconds: duration of the measurement.
+        asked: n_envs, n_steps, n_epochs, batch_size and `generator`, jax's random generator.
     """
     return side_by_side(
         "peers.jax_loop.ppo_alone", {"seconds": seconds, **asked}, processes, threads
@@ -39,7 +39,7 @@ def ppo_cartpole(processes: int, threads: int, seconds: float, **asked: Any) -> 
 
 
 def sac_pendulum(processes: int, threads: int, seconds: float, **asked: Any) -> dict[str, float]:
-    """Training steps per second of SAC on Pendulum, an update of 256 rows for each.
+    """Measure training steps per second of SAC on Pendulum, with an update of 256 rows a step.
 
     Args:
         processes, threads, seconds: as for `ppo_cartpole`.
@@ -51,7 +51,7 @@ def sac_pendulum(processes: int, threads: int, seconds: float, **asked: Any) -> 
 
 
 def dqn_cartpole(processes: int, threads: int, seconds: float, **asked: Any) -> dict[str, float]:
-    """Training steps per second of DQN on CartPole, an update of 64 rows every 4 steps.
+    """Measure training steps per second of DQN on CartPole, an update of 64 rows every 4 steps.
 
     Args:
         processes, threads, seconds: as for `ppo_cartpole`.
@@ -71,26 +71,26 @@ def ppo_alone(
     generator: str,
     seconds: float,
 ) -> dict[str, float]:
-    """PPO in this process, on the cores named."""
+    """Measure PPO in this process, on the given cores."""
     _settle(cores, generator)
     steps = n_envs * n_steps
     return _rate(*_ppo(n_envs, n_steps, n_epochs, steps // batch_size), steps, seconds)
 
 
 def sac_alone(cores: list[int], width: int, generator: str, seconds: float) -> dict[str, float]:
-    """SAC in this process, on the cores named."""
+    """Measure SAC in this process, on the given cores."""
     _settle(cores, generator)
     return _rate(*_sac(width), _STEPS_A_CALL, seconds)
 
 
 def dqn_alone(cores: list[int], generator: str, seconds: float) -> dict[str, float]:
-    """DQN in this process, on the cores named."""
+    """Measure DQN in this process, on the given cores."""
     _settle(cores, generator)
     return _rate(*_dqn(), 4 * _STEPS_A_CALL, seconds)
 
 
 def _settle(cores: list[int], generator: str) -> None:
-    """Before jax makes its client: it has as many threads as this process may use cores."""
+    """Set cores and generator before jax creates its client, which starts a thread per core."""
     stay_on(cores)
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_default_prng_impl", generator)
@@ -99,7 +99,7 @@ def _settle(cores: list[int], generator: str) -> None:
 def _rate(
     state: Tree, step: Callable[[Tree], Tree], steps: int, seconds: float
 ) -> dict[str, float]:
-    """Steps per second of a compiled call, repeated for so long after the first ones."""
+    """Measure steps per second of a compiled call, repeated after warm-up calls."""
     began = time.perf_counter()
     call = jax.jit(step, donate_argnums=0).lower(state).compile()
     compiling = time.perf_counter() - began
@@ -151,7 +151,7 @@ def _adam(params: Tree, grads: Tree, moments: Tree, rate: float) -> tuple[Tree, 
 
 
 def _cartpole(state: jax.Array, action: jax.Array) -> jax.Array:
-    """Gymnasium's Euler step; state [envs, 4]."""
+    """Make Gymnasium's Euler step; state [envs, 4]."""
     x, v, angle, turn = state.T
     force = jnp.where(action == 1, 10.0, -10.0)
     cos, sin = jnp.cos(angle), jnp.sin(angle)
@@ -162,7 +162,7 @@ def _cartpole(state: jax.Array, action: jax.Array) -> jax.Array:
 
 
 def _ppo(n_envs: int, n_steps: int, epochs: int, parts: int) -> tuple[Tree, Callable[[Tree], Tree]]:
-    """The first state of a training, and an iteration: rollout, advantages, epochs."""
+    """Return the initial training state, and an iteration: rollout, advantages, epochs."""
     key = random.key(1)
     start = random.uniform(key, (n_envs, 4), minval=-0.05, maxval=0.05)
     params = _mlp(key, [4, 64, 64, 2]), _mlp(key, [4, 64, 64, 1])
@@ -235,7 +235,7 @@ def _ppo(n_envs: int, n_steps: int, epochs: int, parts: int) -> tuple[Tree, Call
 
 
 def _dqn() -> tuple[Tree, Callable[[Tree], Tree]]:
-    """The first state of a training, and a call of 1,024 steps, an update after each fourth."""
+    """Return the initial training state, and a call of 1,024 steps with an update every 4 steps."""
     net = _mlp(random.key(1), [4, 64, 64, 2])
 
     def act(carry: Tree, key: jax.Array) -> tuple[Tree, None]:
@@ -291,7 +291,7 @@ def _dqn() -> tuple[Tree, Callable[[Tree], Tree]]:
 
 
 def _sac(width: int) -> tuple[Tree, Callable[[Tree], Tree]]:
-    """The first state of a training, and a call of 256 steps with an update of 256 rows each."""
+    """Return the initial training state, and a call of 256 steps with a 256-row update a step."""
     keys = random.split(random.key(1), 3)
     actor = _mlp(keys[0], [3, width, width, 2])
     critics = tuple(_mlp(one, [4, width, width, 1]) for one in keys[1:])
@@ -303,7 +303,7 @@ def _sac(width: int) -> tuple[Tree, Callable[[Tree], Tree]]:
         return jnp.stack([jnp.cos(angle), jnp.sin(angle), turn])
 
     def draw(actor: Tree, obs: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Squashed normal actions and their log-probabilities."""
+        """Draw squashed normal actions; return them with their log-probabilities."""
         mean, log_std = jnp.split(_apply(actor, obs, jax.nn.relu), 2, -1)
         log_std = jnp.clip(log_std, -20.0, 2.0)
         noise = random.normal(key, mean.shape)

@@ -1,4 +1,4 @@
-"""rlox at the same work: environments and replay in Rust, the update in torch."""
+"""rlox's side of the benchmarks: environments and replay in Rust, the update in torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WARM_UP = 50  # steps behind them
 
 
 class _Stopwatch(Callback):
-    """Times the calls (iterations of PPO, steps of SAC) behind the first ones, which warm up."""
+    """Timer of calls (iterations of PPO, steps of SAC) after the warm-up calls."""
 
     def __init__(self, seconds: float, warm_up: int) -> None:
         self.seconds, self.calls = seconds, -warm_up
@@ -32,19 +32,20 @@ class _Stopwatch(Callback):
 
     @property
     def rate(self) -> float:
-        """Calls per second."""
+        """Return the calls per second."""
         return self.calls / (self.ended - self.began)
 
 
 def ppo_cartpole(
     algorithm: str, n_envs: int, n_steps: int, seconds: float, threads: int, **settings: int
 ) -> dict[str, float]:
-    """Training steps per second over whole iterations.
+    """Measure training steps per second over whole iterations.
 
     Args:
-        algorithm: `PPO` or `HybridPPO`; both networks have two layers of 64, as ours.
-        n_envs, n_steps, settings: of it.
-        seconds: to measure over; threads: of torch.
+        algorithm: `PPO` or `HybridPPO`; both networks have two layers of 64, as slipstream's.
+        n_envs, n_steps, settings: of the algorithm.
+        seconds: duration of the measurement.
+        threads: threads of torch.
     """
     torch.set_num_threads(threads)
     watch = _Stopwatch(seconds, 1)
@@ -54,10 +55,12 @@ def ppo_cartpole(
 
 
 def sac_pendulum(width: int, seconds: float, threads: int) -> dict[str, float]:
-    """Training steps per second, an update of 256 rows for each.
+    """Measure training steps per second, with an update of 256 rows a step.
 
     Args:
-        width: of both hidden layers; seconds: to measure over; threads: of torch.
+        width: units of both hidden layers.
+        seconds: duration of the measurement.
+        threads: threads of torch.
     """
     torch.set_num_threads(threads)
     watch = _Stopwatch(seconds, _STARTS + _WARM_UP)

@@ -1,7 +1,7 @@
-"""RLtools: loops whose shapes the C++ compiler knows, on its own Pendulum, with MKL or without.
+"""RLtools: loops with compile-time shapes, on its own Pendulum, with MKL or without.
 
-Its wheel has headers alone; g++ (-O3 -march=native, as its Python package calls it) makes a module
-of each arrangement before the clock starts, and keeps it for the next run.
+Its wheel contains headers only. g++ (-O3 -march=native, as its Python package calls it) compiles a
+module of each arrangement before the measurement and keeps it for the next run.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _WARM_UP = 600  # calls of an off-policy loop: a batch, and some updates behind 
 
 
 def pendulum(processes: int, threads: int, seconds: float, **asked: Any) -> dict[str, float]:
-    """Training steps per second on Pendulum.
+    """Measure training steps per second on Pendulum.
 
     Args:
-        processes: that train side by side, each on a core of its own; their rates are added.
-        threads: of MKL in a lone process.
-        seconds: to measure over.
+        processes: concurrent trainings, each on its own core; their rates are added.
+        threads: threads of MKL in a single process.
+        seconds: duration of the measurement.
         asked: `algorithm` (``SAC`` and ``TD3`` with an update of 256 rows a step, ``PPO`` with 64
-            copies, 256 steps and 4 epochs of 4,096), `width` of both hidden layers, `products`
+            envs, 256 steps and 4 epochs of 4,096), `width` of both hidden layers, `products`
             (``mkl``, or ``loops``: RLtools' own).
     """
     _module(**asked)  # made once, for all processes
@@ -44,7 +44,7 @@ def pendulum(processes: int, threads: int, seconds: float, **asked: Any) -> dict
 
 
 def alone(cores: list[int], seconds: float, **asked: Any) -> dict[str, float]:
-    """The loop in this process, on the cores named."""
+    """Run the loop in this process, on the given cores."""
     stay_on(cores)
     loop = _module(**asked).State(1)
     each, warm_up = (64 * 256, 2) if asked["algorithm"] == "PPO" else (1, _WARM_UP)
@@ -59,7 +59,7 @@ def alone(cores: list[int], seconds: float, **asked: Any) -> dict[str, float]:
 
 
 def _module(algorithm: str, width: int, products: str) -> Any:
-    """The compiled module of an arrangement."""
+    """Return the compiled module of an arrangement."""
     if products == "loops":
         os.environ["RL_TOOLS_DISABLE_MKL"] = "1"  # read when it is imported
     import rltools

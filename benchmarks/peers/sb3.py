@@ -1,4 +1,4 @@
-"""Stable-Baselines3 at the same work: PPO, DQN and SAC, and its vector environments."""
+"""Stable-Baselines3's side of the benchmarks: PPO, DQN, SAC and its vector environments."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from benchmarks.worker import side_by_side, stay_on
 
 _EPISODES = 100  # of training, that a score is the mean of
 _TEST_SEED = 10_000  # of the first test episode, plus the training's
-_COPIES, _ROWS = 12, 256  # of a fold of a study
+_NUM_ENVS, _ROWS = 12, 256  # of a fold of a study
 _KINDS: dict[str, Any] = {"DummyVecEnv": DummyVecEnv, "SubprocVecEnv": SubprocVecEnv}
 _AGENTS = {"PPO": PPO, "DQN": DQN, "SAC": SAC}
 
 
 def _make_forex() -> gymnasium.Env:
-    """One copy of forex-v0: hourly EURUSD of 2017, 24 bars of two numbers to see."""
+    """Make one forex-v0 environment: hourly EURUSD of 2017, 24 bars of two numbers."""
     import gym_anytrading  # noqa: F401  (registers it)
 
     return gymnasium.make("forex-v0", disable_env_checker=True)
 
 
 def step_forex(kind: str, num_envs: int, seconds: float) -> dict[str, float]:
-    """Steps per second of copies of gym-anytrading's forex-v0, actions drawn beforehand."""
+    """Measure steps per second of gym-anytrading's forex-v0, with actions drawn beforehand."""
     env: VecEnv = _KINDS[kind]([_make_forex] * num_envs)
     env.reset()
     actions = np.random.default_rng(0).integers(0, 2, (64, num_envs))
@@ -51,7 +51,7 @@ def step_forex(kind: str, num_envs: int, seconds: float) -> dict[str, float]:
 
 
 class _Iterations(BaseCallback):
-    """Times whole iterations, rollout and update, and ends with the first that began too late."""
+    """Timer of whole iterations, rollout and update; stops at the first that began too late."""
 
     def __init__(self, seconds: float, warm_up: int) -> None:
         super().__init__()
@@ -71,19 +71,25 @@ class _Iterations(BaseCallback):
 
 
 def ppo_forex(
-    kind: str, copies: int, warm_up: int, settings: Mapping[str, Any], seconds: float, threads: int
+    kind: str,
+    num_envs: int,
+    warm_up: int,
+    settings: Mapping[str, Any],
+    seconds: float,
+    threads: int,
 ) -> dict[str, float]:
-    """Training steps per second of PPO over whole iterations, and gradient updates per step.
+    """Measure training steps per second of PPO over whole iterations, and updates per step.
 
     Args:
-        kind: of vector environment; copies: in it.
+        kind: vector environment class.
+        num_envs: number of sub-environments.
         warm_up: iterations that are not timed.
-        settings: of PPO, SB3's defaults apart.
-        seconds: least time to measure over.
-        threads: of PyTorch.
+        settings: settings of PPO that differ from SB3's defaults.
+        seconds: least duration of the measurement.
+        threads: threads of PyTorch.
     """
     torch.set_num_threads(threads)
-    env = VecMonitor(_KINDS[kind]([_make_forex] * copies))
+    env = VecMonitor(_KINDS[kind]([_make_forex] * num_envs))
     model = PPO("MlpPolicy", env, seed=1, device="cpu", **settings)
     watch = _Iterations(seconds, warm_up)
     model.learn(10**9, callback=watch)
@@ -93,12 +99,13 @@ def ppo_forex(
 
 
 def ppo_faces(kind: str, num_envs: int, iterations: int) -> dict[str, float]:
-    """Steps per second of PPO's `learn` on CartPole, end to end.
+    """Measure steps per second of PPO's `learn` on CartPole, end to end.
 
     Args:
-        kind: "ours" for our face; "dummy" for its own DummyVecEnv, whose time in `step` is left
-            out: that is Amdahl's bound.
-        num_envs: copies; iterations: of 64 steps each, after one that warms up.
+        kind: "ours" for slipstream's adapter; "dummy" for SB3's DummyVecEnv, without the time in
+            `step`, which is Amdahl's bound.
+        num_envs: number of sub-environments.
+        iterations: iterations of 64 steps each, after one warm-up iteration.
     """
     torch.set_num_threads(1)
     env: Any
@@ -125,14 +132,14 @@ def ppo_faces(kind: str, num_envs: int, iterations: int) -> dict[str, float]:
 
 
 def ppo_gym(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]:
-    """Trains PPO with its defaults, one environment under a Monitor, and scores the last policy.
+    """Train PPO with its defaults, one environment under a Monitor, and score the last policy.
 
     Args:
-        env_id: of Gymnasium. SB3 makes Discrete observations one-hot itself and refuses Tuple;
+        env_id: Gymnasium id. SB3 makes Discrete observations one-hot itself and rejects Tuple;
             Gymnasium's `FlattenObservation` does the same for those.
-        steps: of training.
-        seed: of the training.
-        episodes: fresh ones, played with the likeliest actions.
+        steps: training steps.
+        seed: seed of the training.
+        episodes: number of fresh episodes, played with the most probable actions.
     """
     torch.set_num_threads(1)
     space = gymnasium.make(env_id).observation_space
@@ -155,15 +162,15 @@ def ppo_gym(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]
 def ppo_portfolio(
     folder: str, iterations: int, test_steps: int, threads: int, vector: str
 ) -> dict[str, float]:
-    """One fold of one trial with Optuna and PPO on 12 copies, as their users run it.
+    """Measure one fold of one trial with Optuna and PPO on 12 envs, as their users run it.
 
     Args:
-        folder: of the arrays that `PeerPrices.write` left.
-        iterations: of 3,072 steps each, after one that warms up.
-        test_steps: steps of all test passes side by side.
-        threads: of PyTorch.
-        vector: ``DummyVecEnv`` steps the copies one after another, ``SubprocVecEnv`` has a
-            process for each.
+        folder: arrays written by `PeerPrices.write`.
+        iterations: iterations of 3,072 steps each, after one warm-up iteration.
+        test_steps: total steps of all parallel test passes.
+        threads: threads of PyTorch.
+        vector: ``DummyVecEnv`` steps the envs one after another, ``SubprocVecEnv`` has a process
+            for each.
 
     Returns:
         seconds to build everything, per training step, and per step of a deterministic pass.
@@ -189,7 +196,7 @@ def _fold(
     from portfolio_peer import PeerPrices, make_portfolio  # of the tests
 
     began = time.perf_counter()
-    env = VecMonitor(_KINDS[vector]([partial(make_portfolio, folder)] * _COPIES))
+    env = VecMonitor(_KINDS[vector]([partial(make_portfolio, folder)] * _NUM_ENVS))
     model = PPO(
         "MlpPolicy",
         env,
@@ -203,8 +210,8 @@ def _fold(
         device="cpu",
     )
     built = time.perf_counter() - began
-    model.learn(_COPIES * _ROWS)  # warms up
-    steps, began = iterations * _COPIES * _ROWS, time.perf_counter()
+    model.learn(_NUM_ENVS * _ROWS)  # warms up
+    steps, began = iterations * _NUM_ENVS * _ROWS, time.perf_counter()
     model.learn(steps, reset_num_timesteps=False)
     training = (time.perf_counter() - began) / steps
     env.close()
@@ -224,28 +231,28 @@ def _fold(
 
 
 def mean_trial(processes: int, threads: int, seconds: float, **agent: Any) -> dict[str, float]:
-    """Training steps per second of PPO at the work of a fold of the mean trial of `cappuccino`.
+    """Measure training steps per second of PPO on a fold of the mean trial of `cappuccino`.
 
-    Its copies are our kernel's, so that the environment takes it next to no time.
+    Its envs are slipstream's kernel, so that stepping takes almost no time.
 
     Args:
-        processes: of a fold each, on a core of its own; their rates are added.
-        threads: cores of a lone process.
-        seconds: least time to measure over, whole iterations.
-        agent: settings of ours in the place of the mean trial's.
+        processes: processes of a fold each, on their own core; their rates are added.
+        threads: cores of a single process.
+        seconds: least duration of the measurement, in whole iterations.
+        agent: settings that replace the mean trial's.
     """
     asked = {"seconds": seconds, **agent}
     return side_by_side("peers.sb3.mean_trial_alone", asked, processes, threads)
 
 
 def mean_trial_alone(cores: Sequence[int], seconds: float, **agent: Any) -> dict[str, float]:
-    """The same in this process, on the cores named."""
+    """Measure the same in this process, on the given cores."""
     stay_on(cores)
     torch.set_num_threads(len(cores))
     with ours.mean_trial(1, **agent) as (config, _):
-        own, copies = config["agent"], config["training"]["num_envs"]
+        own, num_envs = config["agent"], config["training"]["num_envs"]
         rules = {name: value for name, value in config["env"].items() if name != "name"}
-        env = VecMonitor(slipstream.make_adapter("sb3", config["env"]["name"], copies, **rules))
+        env = VecMonitor(slipstream.make_adapter("sb3", config["env"]["name"], num_envs, **rules))
         sizes = {
             "n_steps": own["n_steps"],
             "batch_size": own["batch_size"],
@@ -259,12 +266,14 @@ def mean_trial_alone(cores: Sequence[int], seconds: float, **agent: Any) -> dict
 
 
 class _Watch(BaseCallback):
-    """Times the steps behind the warm-up; stops after some seconds, or at a score.
+    """Timer of the steps after the warm-up; stops after some seconds, or at a score.
 
     Args:
-        seconds: to measure over; warm_up: steps that are not timed.
-        score: where to stop: of the trailing 100 training episodes, or of a test.
-        env: of the tests, whose time is not counted; due: steps from one to the next.
+        seconds: duration of the measurement.
+        warm_up: steps that are not timed.
+        score: score to stop at: of the trailing 100 training episodes, or of a test.
+        env: environment of the tests, whose time is not counted.
+        due: steps between tests.
     """
 
     def __init__(
@@ -309,33 +318,38 @@ def learn(
     seed: int = 0,
     budget: int = 10**9,
     warm_up: int = 150,
-    copies: int = 1,
+    num_envs: int = 1,
     vector: str = "DummyVecEnv",
     **rounds: int,
 ) -> dict[str, float]:
-    """Steps per second behind the warm-up, and seconds of `learn`.
+    """Measure steps per second after the warm-up, and seconds of `learn`.
 
     Args:
         agent: PPO, DQN or SAC.
-        game: of Gymnasium, or the tests' oracle of hockey: "hockey2" has two levels of discrete
+        game: Gymnasium id, or the tests' hockey oracle: "hockey2" has two levels of discrete
             actions, "hockey0" continuous ones.
-        settings: of the agent, SB3's defaults apart; ``lin_x`` falls linearly from x to 0.
-        threads: of torch; net_arch: hidden layers, none for SB3's own.
-        seconds: to measure over; score: where to stop, of training episodes, or of one of so many
-            `tests` of 20 episodes, the best action in each step.
-        seed: of the training; budget: its steps at most.
+        settings: settings of the agent that differ from SB3's defaults; ``lin_x`` falls linearly
+            from x to 0.
+        threads: threads of torch.
+        net_arch: hidden layers; empty keeps SB3's default.
+        seconds: duration of the measurement.
+        score: score to stop at, of training episodes or of a test.
+        tests: number of tests of 20 deterministic episodes; 0 uses training episodes.
+        seed: seed of the training.
+        budget: maximum number of steps.
         warm_up: steps that are not timed.
-        copies: of the environment, in a `vector` of SB3, or "ours", which steps our kernel.
-        rounds: of updates: train_freq and gradient_steps.
+        num_envs: number of sub-environments.
+        vector: SB3's vector environment class, or "ours" for slipstream's kernel.
+        rounds: train_freq and gradient_steps.
     """
     torch.set_num_threads(threads)
     if game.startswith("hockey"):
         make = partial(OracleGame, int(game.removeprefix("hockey")))
-        env: VecEnv = _KINDS[vector]([make] * copies)
+        env: VecEnv = _KINDS[vector]([make] * num_envs)
     elif vector == "ours":
-        env = slipstream.make_adapter("sb3", game, copies)
+        env = slipstream.make_adapter("sb3", game, num_envs)
     else:
-        env = make_vec_env(game, n_envs=copies, seed=seed, vec_env_cls=_KINDS[vector])
+        env = make_vec_env(game, n_envs=num_envs, seed=seed, vec_env_cls=_KINDS[vector])
     own = {name: _schedule(value) for name, value in {**settings, **rounds}.items()}
     if net_arch:
         own["policy_kwargs"] = {"net_arch": list(net_arch)}

@@ -1,4 +1,4 @@
-"""Environments of others stepped with actions drawn beforehand."""
+"""Environments of other libraries, stepped with actions drawn beforehand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.worker import steps_per_second
 
 
 def pace(env: Any, actions: NDArray[Any], seconds: float) -> float:
-    """Steps per second of copies stepped together, over and over by actions [T, E]."""
+    """Measure steps per second of a vector environment; actions [T, E] repeat."""
 
     def block() -> int:
         for t in range(len(actions)):
@@ -25,7 +25,7 @@ def pace(env: Any, actions: NDArray[Any], seconds: float) -> float:
 
 
 def envpool_cartpole(num_envs: int, num_threads: int, seconds: float) -> dict[str, float]:
-    """Steps per second of EnvPool's CartPole-v1 by its fastest public interface."""
+    """Measure steps per second of EnvPool's CartPole-v1 by its fastest public interface."""
     import envpool
 
     env = envpool.make(
@@ -37,7 +37,7 @@ def envpool_cartpole(num_envs: int, num_threads: int, seconds: float) -> dict[st
 
 
 def gymnasium_cartpole(seconds: float) -> dict[str, float]:
-    """Steps per second of one copy of Gymnasium's own CartPole-v1, resets included."""
+    """Measure steps per second of one Gymnasium CartPole-v1, resets included."""
     env = gymnasium.make("CartPole-v1", disable_env_checker=True)
     actions = np.random.default_rng(0).integers(0, 2, 1024).tolist()
     env.reset(seed=1)
@@ -54,11 +54,11 @@ def gymnasium_cartpole(seconds: float) -> dict[str, float]:
 
 
 def numpy_portfolio(folder: str, seconds: float) -> dict[str, float]:
-    """Steps per second of FinRL_Crypto's unit-order rules in NumPy, one environment at a time.
+    """Measure steps per second of FinRL_Crypto's unit-order rules in NumPy, one env at a time.
 
     Args:
-        folder: that `PeerPrices.write` filled.
-        seconds: to measure for.
+        folder: arrays written by `PeerPrices.write`.
+        seconds: duration of the measurement.
     """
     # Of the tests, which compare the kernel with it.
     from portfolio_peer import PeerPrices
@@ -81,9 +81,9 @@ def numpy_portfolio(folder: str, seconds: float) -> dict[str, float]:
 
 
 def hockey_oracle(seconds: float) -> dict[str, float]:
-    """Steps per second of two bots on the package box2d, driven by the tests' clean oracle.
+    """Measure steps per second of two bots on the package box2d, driven by the tests' oracle.
 
-    One game in one process, resets included; the bots are in NumPy as the tests have them.
+    One game runs in one process, resets included; the bots are the tests' NumPy bots.
     """
     import hockey_oracle as oracle
     import hockey_world as world

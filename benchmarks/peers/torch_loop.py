@@ -1,4 +1,4 @@
-"""DQN's update in plain torch: what its products reach with no framework around them."""
+"""DQN's update in plain torch: the speed of its products without a framework."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ def dqn(
     seconds: float,
     operations: float = 0.0,
 ) -> dict[str, float]:
-    """Updates per second, one for each step; nothing is stepped, and nobody acts.
+    """Measure updates per second, one for each step, without stepping or acting.
 
     Args:
-        inputs, net_arch, choices: of the network, with ReLU.
-        batch_size: rows of an update, drawn from a replay that is full.
-        threads: of torch.
-        seconds: to measure over.
-        operations: of the networks' products in an update; `gflops` are those of a second.
+        inputs, net_arch, choices: shape of the network, with ReLU.
+        batch_size: rows of an update, drawn from a full replay.
+        threads: threads of torch.
+        seconds: duration of the measurement.
+        operations: operations of the networks' products in an update; `gflops` are those of a
+            second.
     """
     torch.set_num_threads(threads)
     torch.manual_seed(0)

@@ -1,6 +1,6 @@
-"""What `python -m benchmarks SUITE` measures: a YAML file a suite, and code where data will not do.
+"""Suites of `python -m benchmarks SUITE`: a YAML file each, and code for cases that need it.
 
-YAML lists the cases: what their rows say, what they are to reach, and what both sides are asked.
+YAML lists the cases: the texts of their rows, their goals, and the arguments of both sides.
 """
 
 SUITES = ("env", "train", "agents", "study", "hockey", "vector", "loops", "dash", "gpu")

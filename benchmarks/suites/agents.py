@@ -1,4 +1,4 @@
-"""Agents that learn from a replay, beside their peers: `python -m benchmarks agents`."""
+"""Agents with a replay buffer beside their peers: `python -m benchmarks agents`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import replace
 
-from benchmarks.declared import declared_row
+from benchmarks.cases import declared_row
 from benchmarks.machine import threads
 from benchmarks.race import race
 from benchmarks.row import Row
@@ -20,7 +20,7 @@ _TIMEOUT = 3600.0
 
 
 def sac_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
-    """SAC on Pendulum, 256x256, beside SB3's, and what this processor could do at most."""
+    """Measure SAC on Pendulum, 256x256, beside SB3's and beside the limit of this CPU."""
     row = declared_row(settings, settings.spec)
     asked = {"threads": threads(), "layers": [[256, 256]], "rows": 256}
     own = run_worker("ours.hardware.products", asked, threads=1)["own"]
@@ -38,21 +38,22 @@ sac_population_8 = sac_vs_sb3
 
 
 def _operations() -> float:
-    """Of one update's products of hidden layers, 2 a multiplication; the narrow ones left out.
+    """Return the operations of one update's hidden products, without the narrow layers.
 
-    Passes of the batch of 256 rows through a network of 256x256: one of the actor and two of
-    targets for the next value, two critics forward and each twice back; one of the actor, two
-    critics forward and the smaller one of each row once back, the actor twice back.
+    A multiplication and its addition count as 2. Passes of the batch of 256 rows through a network
+    of 256x256: one of the actor and two of targets for the next value, two critics forward and
+    each twice back; one of the actor, two critics forward and the smaller one of each row once
+    back, the actor twice back.
     """
     passes = 3 + 6 + 6
     return 2.0 * passes * 256 * 256 * 256
 
 
 def dqn_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
-    """A race ends at the first of 25 tests with its score: one seed, five with --full.
+    """Race to the first of 25 tests with the score: one seed, five with --full.
 
-    Tests are the best action in each step of fresh episodes, at equal steps on both sides; their
-    seconds are not counted.
+    Tests are deterministic fresh episodes at equal steps on both sides; their seconds are not
+    counted.
     """
     seeds = range(1, 6) if settings.full else (1,)
     for spec in settings.spec["rows"]:
@@ -71,7 +72,7 @@ sac_time_to_score = dqn_time_to_score
 
 
 def bfloat16_cartpole(settings: SuiteOptions) -> Iterable[Row]:
-    """Scores of eight members with hidden products of bfloat16, beside the same in float32."""
+    """Compare the scores of eight members with hidden products in bfloat16 and in float32."""
     spec = settings.spec
     bfloat16, float32 = (
         run_worker(

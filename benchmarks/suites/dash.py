@@ -1,4 +1,4 @@
-"""The dashboard: `python -m benchmarks dash`."""
+"""Dashboard: `python -m benchmarks dash`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from benchmarks.suite import SuiteOptions
 
 
 def dash_cost(settings: SuiteOptions) -> Iterable[Row]:
-    """What a watcher costs a training."""
+    """Measure the cost of a watcher to a training."""
     with training(settings.spec["seconds"]) as rate:
         yield settings.row(partial(rate, True), partial(rate, False))

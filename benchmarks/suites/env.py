@@ -1,4 +1,4 @@
-"""Stepping environments, without learning: `python -m benchmarks env`."""
+"""Stepping environments without learning: `python -m benchmarks env`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL_RULES = specs_of("env")["_all_rules"]
 
 
 def forex_bandwidth(settings: SuiteOptions) -> Iterable[Row]:
-    """Bytes that a step must move, times steps per second, against what copying reaches."""
+    """Compare the bytes that steps move per second with the copy bandwidth."""
     most = {"threads": threads(), "seconds": settings.seconds}
     asked = {"name": "forex", "settings": ALL_RULES, "num_envs": 65_536, **most}
     answers = []
@@ -32,7 +32,7 @@ def forex_bandwidth(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def _bytes(answer: Mapping[str, Any]) -> float:
-    """Bytes that one step must move: records twice, a row of bars and features, results once."""
+    """Return the bytes of one step: records twice, a row of bars and features, results once."""
     record = answer["record_bytes"]
     market = 64 + 8  # the new bar's cache line and its calendar word; the old one is in cache
     seen = 4 * answer["observation_numbers"]  # features read, observation written
@@ -40,7 +40,7 @@ def _bytes(answer: Mapping[str, Any]) -> float:
 
 
 def memory(settings: SuiteOptions) -> Iterable[Row]:
-    """Resident memory of 16,384 forex copies on a million bars of 16 features."""
+    """Measure the resident memory of 16,384 forex envs on a million bars of 16 features."""
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         run_worker("ours.kernels.write_walks", {"folder": folder, "bars": 1_000_000})
         with Neighbours() as neighbours:

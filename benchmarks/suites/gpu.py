@@ -1,1 +1,1 @@
-"""The torch forms on a card: `python -m benchmarks gpu`; YAML says all about it."""
+"""Torch implementations on a GPU: `python -m benchmarks gpu`; declared by YAML alone."""

@@ -1,7 +1,7 @@
-"""Scores of defaults on Gymnasium environments, beside SB3's: a case of the suite `train`.
+"""Scores of defaults on Gymnasium environments beside SB3's: a case of the suite `train`.
 
-What is measured are scores, never speeds: two cells may run side by side on a busy machine, and one
-that stands in the results file with the same versions and config is not measured again.
+Only scores are measured, never speeds: two cells may run concurrently on a busy machine. A cell
+that is in the results file with the same versions and config is not measured again.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class GymGame:
     """One environment.
 
     Attributes:
-        env_id: of Gymnasium.
-        low, high: the range of its scores: what an untrained and a very good policy reach.
-        budgets: steps of training, measured in this order.
-        zoo: the budget of the RL Zoo's hyperparams/ppo.yml, None where it has no entry.
-        held_out: whether the defaults were chosen without a look at it.
-        episodes: fresh ones of a score; more where one episode says little.
+        env_id: Gymnasium id.
+        low, high: range of its scores, from an untrained to a very good policy.
+        budgets: training steps, measured in this order.
+        zoo: the budget of the RL Zoo's hyperparams/ppo.yml, None if it has no entry.
+        held_out: whether the environment was unused when the defaults were selected.
+        episodes: fresh episodes of a score; more if returns vary widely.
     """
 
     env_id: str
@@ -58,13 +58,13 @@ GAMES = tuple(GymGame(**one) for one in specs_of("train")["gym_defaults"]["games
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of one side; its outcome, which no busy machine changes, is kept in files.
+    """One training of one side; its outcome does not depend on load and is stored in a file.
 
     Attributes:
-        side: what it is kept under: a name that outlives the worker's.
-        worker: of `run_worker`.
-        asked: its settings.
-        depends: what else decides the outcome, such as versions: another value, another cell.
+        side: stored name of the side, independent of the worker's name.
+        worker: function for `run_worker`.
+        asked: its arguments.
+        depends: other inputs of the outcome, such as versions.
     """
 
     side: str
@@ -74,21 +74,21 @@ class Cell:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What its outcome is kept under."""
+        """Return the key of the stored outcome."""
         return {"module": self.side, "asked": dict(self.asked), "depends": dict(self.depends)}
 
     @property
     def digest(self) -> str:
-        """Of its key; another value, another cell."""
+        """Return the digest of the key."""
         return hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def path(self) -> Path:
-        """The file of its outcome, in the user's cache."""
+        """Return the file of the outcome in the user's cache."""
         return cache_folder() / "bench" / f"{self.side}.{self.digest}.json"
 
     def kept(self) -> dict[str, Any] | None:
-        """Its outcome if it ran before."""
+        """Return the stored outcome, or None."""
         try:
             values = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -96,7 +96,7 @@ class Cell:
         return dict(values["outcome"]) if values.get("key") == self.key else None
 
     def run(self) -> dict[str, Any]:
-        """Its outcome, measured unless it is kept; one thread, so that several may run at once."""
+        """Return the outcome, measured unless stored; one thread, so that several may run."""
         outcome = self.kept()
         if outcome is None:
             outcome = run_worker(self.worker, self.asked, threads=1, timeout=_TIMEOUT)
@@ -105,7 +105,7 @@ class Cell:
         return outcome
 
     def summary(self, earlier: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-        """What the results file says about it if it ran; `earlier`: what the file said before."""
+        """Return the results file's entry, or None if not measured; `earlier`: previous entries."""
         outcome = self.kept()
         if outcome is None:
             return dict(earlier[self.digest]) if self.digest in earlier else None
@@ -122,7 +122,7 @@ class Cell:
 
 
 def gym_defaults(settings: SuiteOptions) -> Iterable[Row]:
-    """Every budget of every game; what is cut off by `--hours` is said in its row."""
+    """Measure every budget of every game; the row lists what `--hours` cut off."""
     until = time.monotonic() + 3600 * (settings.hours if settings.hours is not None else 1e6)
     first = [(game, game.budgets[0]) for game in GAMES]
     later = [(game, steps) for game in GAMES for steps in game.budgets[1:]]
@@ -205,7 +205,7 @@ def _row(
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of a mean by Student's t, the seeds being the sample."""
+    """Return the 95 % interval of a mean by Student's t, with the seeds as the sample."""
     n = len(differences)
     half = float(stats.t.ppf(0.975, n - 1)) * statistics.stdev(differences) / n**0.5
     mean = statistics.mean(differences)

@@ -1,4 +1,4 @@
-"""The two-player hockey game: `python -m benchmarks hockey`."""
+"""Two-player hockey game: `python -m benchmarks hockey`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEEDS = (0, 1, 2)
 
 
 def hockey_95(settings: SuiteOptions) -> Iterable[Row]:
-    """Wall-clock from nothing to a policy that wins 95 % of its games against each bot."""
+    """Measure wall seconds from scratch to winning 95 % of the games against each bot."""
     answers = []
     with Neighbours() as neighbours:
         for seed in _SEEDS:

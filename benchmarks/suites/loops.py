@@ -1,1 +1,1 @@
-"""Beside loops that are compiled whole: `python -m benchmarks loops`; YAML says all about it."""
+"""Fully compiled training loops as peers: `python -m benchmarks loops`; declared by YAML alone."""

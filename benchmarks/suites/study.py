@@ -1,4 +1,4 @@
-"""Studies and the portfolio they search on: `python -m benchmarks study`."""
+"""Studies and their portfolio environment: `python -m benchmarks study`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from slipstream.markets.synthetic import SyntheticCrypto
 BARS = 125_000  # of five minutes; the hold-out leaves some 100,000 to develop on
 FOLDS = 6
 _CONFIG = specs_of("study")["_config"]
-COPIES, _IN_FLIGHT = _CONFIG["training"]["num_envs"], _CONFIG["study"]["max_concurrent_trials"]
-_ROWS: int = COPIES * _CONFIG["agent"]["n_steps"]
+NUM_ENVS, _IN_FLIGHT = _CONFIG["training"]["num_envs"], _CONFIG["study"]["max_concurrent_trials"]
+_ROWS: int = NUM_ENVS * _CONFIG["agent"]["n_steps"]
 _FULL_HOURS = 0.55  # of --hours for the first of two studies, which has no pruning
 
 # A planted bar opens at the last close: another column takes the place of the one that says so.
@@ -36,12 +36,13 @@ PLANTED_FEATURES = tuple(
 
 
 class Size(NamedTuple):
-    """How large a study is.
+    """Size of a study.
 
     Attributes:
-        trials: tried.
-        steps: of training, for each member.
-        confirmed: best trials that are trained again; seeds: how often.
+        trials: number of trials.
+        steps: training steps of each member.
+        confirmed: best trials that are trained again.
+        seeds: trainings of each of them.
     """
 
     trials: int
@@ -52,17 +53,17 @@ class Size(NamedTuple):
 
     @property
     def iterations(self) -> int:
-        """Of one member: whole rollouts."""
+        """Return the whole rollouts of one member."""
         return -(-self.steps // _ROWS)
 
     @property
     def members(self) -> int:
-        """Trained in the search."""
+        """Return the number of members trained in the search."""
         return self.trials * FOLDS
 
     @property
     def confirming(self) -> int:
-        """Members trained between the search and the hold-out's result."""
+        """Return the number of members trained between the search and the hold-out's result."""
         return self.confirmed * self.seeds * FOLDS + self.final_seeds
 
 
@@ -75,10 +76,10 @@ _FULL_STEPS = FULL.iterations * _ROWS
 
 
 def study_config(env: Mapping[str, Any], size: Size, *, pruning: bool) -> dict[str, Any]:
-    """A config file's content.
+    """Return the content of a config file.
 
     Args:
-        env: what `_market` yields.
+        env: settings yielded by `_market`.
         size: trials and steps.
         pruning: whether trials stop early.
     """
@@ -94,14 +95,14 @@ def study_config(env: Mapping[str, Any], size: Size, *, pruning: bool) -> dict[s
 
 
 class Figures(NamedTuple):
-    """What a study that ran says about the full one.
+    """Figures of the full study, from a study that ran.
 
     Attributes:
         seconds: search, one test pass of every fold, report.
         confirm: seconds from the end of the search to the hold-out.
         overhead: share of the workers' time in the search that is neither rollout nor update.
         forecast: whether `seconds` was extrapolated.
-        how: what was measured, in words.
+        how: description of the measurement.
     """
 
     seconds: float
@@ -112,13 +113,13 @@ class Figures(NamedTuple):
 
 
 def figures(ran: Ran, size: Size, workers: int, *, rungs: bool = False) -> Figures:
-    """Adds the parts up: training by steps, passes by their number, the rest by trials.
+    """Add up the parts: training by steps, passes by their number, the rest by trials.
 
     Args:
-        ran: what was measured.
-        size: what was asked for.
-        workers: processes that worked side by side.
-        rungs: whether scores at rungs belong to the study, as they do with pruning.
+        ran: measured study.
+        size: size of the full study.
+        workers: number of parallel processes.
+        rungs: whether scores at rungs are part of the study, as they are with pruning.
     """
     busy = ran.train + ran.evaluate + ran.rest
     wall = ran.search / busy  # of the study, for a second of work
@@ -142,10 +143,10 @@ def figures(ran: Ran, size: Size, workers: int, *, rungs: bool = False) -> Figur
 
 @contextmanager
 def _market(data_dir: str | None) -> Iterator[tuple[dict[str, Any], Path]]:
-    """What the portfolio is told beside its defaults, and a folder for what comes of it.
+    """Yield settings of the portfolio that differ from its defaults, and a folder for results.
 
     Args:
-        data_dir: the user's folder of prices; None: a planted market of seven assets.
+        data_dir: the user's folder of prices, None for a synthetic market of seven assets.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         if data_dir is not None:
@@ -168,7 +169,7 @@ class _Study(NamedTuple):
 
 @cache
 def _study(size: Size, pruning: bool, data_dir: str | None, hours: float | None) -> _Study:
-    """The full study or a slice of it; `hours` are of both full ones, without and with pruning."""
+    """Run the full study or a slice; `hours` covers both full ones, without and with pruning."""
     share = 1.0 - _FULL_HOURS if pruning else _FULL_HOURS
     budget = None if hours is None else share * hours
     with _market(data_dir) as (env, folder), Neighbours() as neighbours:
@@ -182,7 +183,7 @@ def _unpruned(settings: SuiteOptions) -> _Study:
 
 
 def portfolio_kernel(settings: SuiteOptions) -> Iterable[Row]:
-    """Unit orders in seven assets of 14 features, 4,096 copies, against NumPy one at a time."""
+    """Measure unit orders in seven assets of 14 features, 4,096 envs, beside one env in NumPy."""
     with _market(settings.data_dir) as (env, folder):
         arrays = {"folder": str(folder)}
         run_worker("ours.study.write_prices", {"env": env, **arrays})
@@ -197,7 +198,7 @@ def portfolio_kernel(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def study_full(settings: SuiteOptions) -> Iterable[Row]:
-    """The whole study without pruning; without --full a slice of it, from which it is forecast."""
+    """Measure the whole study without pruning; without --full, extrapolate it from a slice."""
     study = _unpruned(settings)
     shown = study.figures
     whole, confirming = settings.spec["rows"]
@@ -209,12 +210,12 @@ def study_full(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def study_pruned(settings: SuiteOptions) -> Iterable[Row]:
-    """The full study with pruning."""
+    """Measure the full study with pruning."""
     yield from pruned_rows(settings, _study(FULL, True, settings.data_dir, settings.hours))
 
 
 def pruned_rows(settings: SuiteOptions, study: _Study) -> Iterable[Row]:
-    """What a study with pruning trained, beside what the same trials would have."""
+    """Compare the training of a study with pruning with that of the same trials without it."""
     ran, shown = study.ran, study.figures
     unpruned = ran.trials * FOLDS * _FULL_STEPS
     trained, ratio = float(ran.steps), Ratio.of([ran.steps / unpruned])
@@ -225,7 +226,7 @@ def pruned_rows(settings: SuiteOptions, study: _Study) -> Iterable[Row]:
 
 
 def _search_rows(settings: SuiteOptions, study: _Study) -> Iterable[Row]:
-    """How well a study that ran used the machine."""
+    """Measure the share of the machine that a study used."""
     ran, overhead = study.ran, 100.0 * study.figures.overhead
     alone, searched = threads() * ran.steps / ran.train, ran.steps / ran.search
     rows = (
@@ -243,8 +244,8 @@ class Setup(NamedTuple):
     """One way to run a peer's folds.
 
     Attributes:
-        vector: the vector environment that its 12 copies are in.
-        processes: of one fold each, started together; each with one thread of PyTorch.
+        vector: vector environment of its 12 sub-environments.
+        processes: concurrent processes of one fold each, with one thread of PyTorch.
     """
 
     vector: str
@@ -252,15 +253,15 @@ class Setup(NamedTuple):
 
     def __str__(self) -> str:
         folds = f"{self.processes} folds side by side" if self.processes > 1 else "one fold"
-        return f"Optuna and SB3 PPO on {self.vector}({COPIES}), {folds}, 1 thread each"
+        return f"Optuna and SB3 PPO on {self.vector}({NUM_ENVS}), {folds}, 1 thread each"
 
 
 class FoldCost(NamedTuple):
     """Seconds of the whole machine that one fold of one trial costs a peer.
 
     Attributes:
-        seconds: of training and test pass; a fold's latency over the folds side by side.
-        build: seconds until training can begin, apart from them.
+        seconds: training and test pass; a fold's latency divided by the number of parallel folds.
+        build: seconds until training can begin, not included in `seconds`.
     """
 
     seconds: float
@@ -271,15 +272,15 @@ Ask = Callable[[Mapping[str, Any]], Mapping[str, float]]
 
 
 def fold_cost(setup: Setup, train_steps: int, test_steps: int, ask: Ask) -> FoldCost:
-    """Runs the processes of a setup side by side.
+    """Run the processes of a setup concurrently.
 
-    Where one process ends before the others, these have its core to themselves at the end: what
-    error that makes is in the peer's favour.
+    If one process ends before the others, these have its core to themselves at the end. The
+    resulting error is in the peer's favour.
 
     Args:
-        setup: what is run.
-        train_steps, test_steps: of one fold; the workers measure fewer and say seconds a step.
-        ask: runs a worker; it is called from threads.
+        setup: processes to run.
+        train_steps, test_steps: steps of one fold; workers measure fewer and return seconds a step.
+        ask: runs a worker; called from threads.
     """
     asked = {"vector": setup.vector, "threads": 1}
     with ThreadPoolExecutor(setup.processes) as pool:
@@ -294,7 +295,7 @@ def fold_cost(setup: Setup, train_steps: int, test_steps: int, ask: Ask) -> Fold
 def best_setup(
     setups: Sequence[Setup], runs: int, cost: Callable[[Setup], FoldCost]
 ) -> tuple[Setup, list[FoldCost]]:
-    """The setup whose folds cost least, and so many measurements of it."""
+    """Return the setup whose folds cost least, and `runs` measurements of it."""
     tried = [cost(setup) for setup in setups]
     first = min(tried, key=lambda fold: fold.seconds)
     chosen = setups[tried.index(first)]
@@ -302,9 +303,9 @@ def best_setup(
 
 
 def fold_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
-    """Folds of trials, against Optuna and SB3's PPO on 12 copies, in its best arrangement.
+    """Compare folds of trials with Optuna and SB3's PPO on 12 envs, in its best arrangement.
 
-    Throughput beside throughput: seconds of the whole machine for a fold, on both sides.
+    Both sides are measured as throughput: seconds of the whole machine for a fold.
     """
     study = _unpruned(settings)
     ours, bars = study.figures.seconds / FULL.members, study.ran.test_bars
@@ -334,7 +335,7 @@ def fold_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def cluster(settings: SuiteOptions) -> Iterable[Row]:
-    """A short search on nodes of this machine beside the same one on forked workers: 6 minutes."""
+    """Compare a short search on nodes of this machine with one on forked workers, in 6 minutes."""
     if importlib.util.find_spec("ray") is None:
         raise WorkerError(f"Ray is not installed: {install_command('ray')}")
     ran: dict[int, tuple[dict[str, Any], float]] = {}

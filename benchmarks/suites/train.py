@@ -26,7 +26,7 @@ _SLIPSTREAM = (sys.executable, "-c", "from slipstream.cli import main; main()") 
 
 
 def time_to_score(settings: SuiteOptions) -> Iterable[Row]:
-    """Seconds until 100 training episodes of CartPole average 475; the runs are seeds."""
+    """Measure the seconds until 100 training episodes of CartPole average 475; runs are seeds."""
     spec = settings.spec
     ran = race(spec["ours"], spec["peer"], range(1, 6), score=spec["score"])
     apart = statistics.median(one["warm_up"] for one in ran.mine)
@@ -34,7 +34,7 @@ def time_to_score(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def warm_start(settings: SuiteOptions) -> Iterable[Row]:
-    """From the start of a second `slipstream train` to its first update."""
+    """Measure the seconds from the start of a second `slipstream train` to its first update."""
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         _first_forex(Path(folder) / "cold")  # fills the cache of compiled code
         names = (Path(folder) / f"warm-{i}" for i in count())
@@ -42,14 +42,14 @@ def warm_start(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def cold_start(settings: SuiteOptions) -> Iterable[Row]:
-    """From the start of a first `slipstream train`, which compiles all it needs, to its update."""
+    """Measure the seconds from a first `slipstream train`, which compiles, to its first update."""
     for name, training in settings.spec["trainings"].items():
         spec = {**settings.spec, "row": f"cold_start {name}", "goal": training["goal"]}
         yield settings.told(settings.measure(partial(_cold, training["command"]), None, spec), spec)
 
 
 def _cold(command: Sequence[str]) -> float:
-    """Seconds to the first update with a cache of compiled code that is empty."""
+    """Return the seconds to the first update with an empty cache of compiled code."""
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         out = Path(folder) / "run"
         rest = ["--out", str(out), "--total-timesteps", "100000000", "--no-report"]
@@ -57,14 +57,14 @@ def _cold(command: Sequence[str]) -> float:
 
 
 def _train_forex(out: Path, steps: int) -> list[str]:
-    """Arguments of `slipstream` that train on forex, 64 copies."""
+    """Return arguments of `slipstream` that train on forex with 64 envs."""
     prices = f"env.data={json.dumps(specs_of('env')['_hourly_eurusd'])}"
     command = ["train", "forex", "--out", str(out), "--total-timesteps", str(steps)]
     return [*command, "--num-envs", "64", "--no-report", "--set", prices]
 
 
 def jobs_four(settings: SuiteOptions) -> Iterable[Row]:
-    """Four trainings as jobs of a queue, beside the same four one after another."""
+    """Compare four trainings as jobs of a queue with the same four one after another."""
     steps = settings.spec["steps"]
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         _first_forex(Path(folder) / "cold")
@@ -77,7 +77,7 @@ def jobs_four(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def _four(folder: Path, steps: int, queued: bool) -> float:
-    """Seconds that four trainings take, in turn or as a queue's supervisor begins them."""
+    """Return the seconds of four trainings, in sequence or run by a queue's supervisor."""
     each = [_train_forex(folder / f"run-{i}", steps) for i in range(4)]
     if queued:
         for command in each:
@@ -90,7 +90,7 @@ def _four(folder: Path, steps: int, queued: bool) -> float:
 
 
 def _slipstream(command: Sequence[str], state: Path) -> None:
-    """Runs a command whose queue is in a folder of its own."""
+    """Run a command whose queue is in its own folder."""
     ran = subprocess.run(
         [*_SLIPSTREAM, *command],
         env={**os.environ, "XDG_STATE_HOME": str(state)},
@@ -103,12 +103,12 @@ def _slipstream(command: Sequence[str], state: Path) -> None:
 
 
 def _first_forex(out: Path) -> float:
-    """Seconds from starting a training on forex to its first update."""
+    """Return the seconds from starting a training on forex to its first update."""
     return _first_update(out, _train_forex(out, 100_000_000), {})
 
 
 def _first_update(out: Path, arguments: Sequence[str], variables: Mapping[str, str]) -> float:
-    """Seconds from starting `slipstream` to the first update in its run's table of metrics."""
+    """Return the seconds from starting `slipstream` to the first update in its metrics table."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [*_SLIPSTREAM, *arguments],
@@ -134,7 +134,7 @@ def _first_update(out: Path, arguments: Sequence[str], variables: Mapping[str, s
 
 
 def _updated(table: Path) -> bool:
-    """Whether a whole row of a table of metrics tells of an update."""
+    """Return whether a complete row of a metrics table records an update."""
     with table.open(encoding="utf-8") as lines:
         whole = [line for line in lines if line.endswith("\n")]
     return any(int(row["updates"]) > 0 for row in csv.DictReader(whole))

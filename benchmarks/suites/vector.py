@@ -1,4 +1,4 @@
-"""Any Gymnasium environment in our vector layer beside others: `python -m benchmarks vector`."""
+"""Vector layers for Gymnasium environments: `python -m benchmarks vector`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Turns = dict[str, list[float] | None]
 
 
 def _alone(env: str, num_envs: int, seconds: float, rounds: int = 0) -> dict[str, Any]:
-    """As many processes as `num_envs` that step one copy each with no layer at all."""
+    """Measure `num_envs` processes that step one env each with no layer."""
     asked = {"env": env, "num_envs": num_envs, "seconds": seconds, "rounds": rounds}
     return run_worker("layers.alone", asked, threads=1)
 
@@ -40,9 +40,9 @@ def _alone(env: str, num_envs: int, seconds: float, rounds: int = 0) -> dict[str
 def _in_turns(
     cells: Sequence[dict[str, Any]], seconds: float, turns: int
 ) -> tuple[list[Turns], float]:
-    """Steps per second of every turn by system, for each cell; the share of others on the machine.
+    """Return steps per second of every turn by system for each cell, and the share of others.
 
-    All systems of a cell take their turns in one process: a cell is measured in seconds.
+    All systems of a cell take their turns in one process, so that a cell takes seconds.
     """
     asked = [{"seconds": seconds, "turns": turns, **cell} for cell in cells]
     with Neighbours() as neighbours:
@@ -51,13 +51,13 @@ def _in_turns(
 
 
 def _median(rates: Turns, system: str) -> float:
-    """Of a system's turns; 0 where it is not installed."""
+    """Return the median of a system's turns, 0 if it is not installed."""
     own = rates[system]
     return statistics.median(own) if own else 0.0
 
 
 def _beside(rates: Turns, mine: str, other: str, others_cpu: float) -> Row:
-    """One of ours beside another system, the ratio of turns in pairs."""
+    """Compare a slipstream system with another one, with the ratio of turns in pairs."""
     pairs = zip(rates[mine] or [], rates[other] or [], strict=True)
     ratios = [a / b for a, b in pairs]
     ours, peer = _median(rates, mine), _median(rates, other)
@@ -66,10 +66,10 @@ def _beside(rates: Turns, mine: str, other: str, others_cpu: float) -> Row:
 
 
 def cheap_vs_async(settings: SuiteOptions) -> Iterable[Row]:
-    """A backend of ours and one peer, in turn, with the environment's own loops for comparison.
+    """Compare a slipstream backend with one peer, beside the environment's own loops.
 
-    As many processes as ours has workers at work, which step one copy each with no layer at all,
-    are what no layer can surpass; see `alone` of `layers.py`.
+    The upper bound of any layer is the rate of processes that step one env each with no layer, as
+    many as slipstream has workers; see `alone` of `layers.py`.
     """
     for cell in settings.spec["cells"]:
         mine, kind = cell["systems"]
@@ -93,62 +93,61 @@ cheap_vs_subproc = serial_vs_dummy = image_vs_async = cheap_vs_async
 
 
 def _best(rates: Turns) -> str:
-    """Which of the peers is the quickest."""
+    """Return the fastest peer."""
     return max(_PEERS, key=lambda system: _median(rates, system))
 
 
 def _tables(settings: SuiteOptions) -> Iterable[tuple[str, int, Turns, Row, str]]:
-    """One of ours beside the best of the others, by kind of environment and number of copies."""
+    """Compare slipstream with the best of the others, by environment and num_envs."""
     spec, asked, labels = settings.spec, [], []
     for label, kind in spec["kinds"].items():
         kind = dict(kind)
         systems = [*spec["systems"], *_PEERS, *(["envpool"] if kind.pop("envpool", 0) else [])]
         if "microseconds" in kind:  # of processor time, alone
             kind["rounds"] = rounds_for(1e-6 * kind.pop("microseconds"))
-        for copies in spec["copies"]:
-            asked.append({**kind, "num_envs": copies, "systems": systems})
-            labels.append((label, copies))
+        for num_envs in spec["num_envs"]:
+            asked.append({**kind, "num_envs": num_envs, "systems": systems})
+            labels.append((label, num_envs))
     seconds, turns = spec["seconds"][settings.full], spec["turns"][settings.full]
     found, others = _in_turns(asked, seconds, turns)
-    for (label, copies), rates in zip(labels, found, strict=True):
+    for (label, num_envs), rates in zip(labels, found, strict=True):
         best = _best(rates)
-        yield label, copies, rates, _beside(rates, spec["systems"][0], best, others), _NAMES[best]
+        yield label, num_envs, rates, _beside(rates, spec["systems"][0], best, others), _NAMES[best]
 
 
 def few_copies(settings: SuiteOptions) -> Iterable[Row]:
-    """`auto` beside the best of the others, with few copies; the worst ratio decides."""
+    """Compare `auto` with the best of the others at a small num_envs; the worst ratio decides."""
     cells: list[dict[str, Any]] = []
-    for env, copies, _, row, best in _tables(settings):
+    for env, num_envs, _, row, best in _tables(settings):
         assert row.ratio is not None
         own = {"ours": row.ours, "peer": row.peer, "peer_name": best, "ratio": row.ratio.median}
-        cells.append({"env": env, "copies": copies, **own})
+        cells.append({"env": env, "copies": num_envs, **own})
     worst = min(cells, key=lambda cell: cell["ratio"])
     row = replace(row, ours=worst["ratio"], peer=None, ratio=None, cells=tuple(cells))
     yield settings.told(row, **worst)
 
 
 def systems(settings: SuiteOptions) -> Iterable[Row]:
-    """Steps per second of every system."""
-    for env, copies, rates, row, best in _tables(settings):
+    """Measure steps per second of every system."""
+    for env, num_envs, rates, row, best in _tables(settings):
         figures = {_NAMES[name]: own and statistics.median(own) for name, own in rates.items()}
         cells = tuple(
-            {"system": name, "env": env, "copies": copies, "steps_per_second": figure}
+            {"system": name, "env": env, "copies": num_envs, "steps_per_second": figure}
             for name, figure in figures.items()
         )
         mine = settings.spec["systems"][0]
         row = replace(row, cells=cells)
-        yield settings.told(row, env=env, copies=copies, mine=mine, best=best)
+        yield settings.told(row, env=env, num_envs=num_envs, mine=mine, best=best)
 
 
 heavy = systems
 
 
 def heavy_efficiency(settings: SuiteOptions) -> Iterable[Row]:
-    """A step of 1 ms of processor time, 16 copies a core, beside the same loop with no layer.
+    """Compare 1 ms of CPU time a step, 16 envs a core, with the same loop without a layer.
 
-    The loop's own speed is that of one process, by its processor time. What as many processes
-    reach as there are cores, which neither wait nor are waited for, is in the cells: a core may be
-    slower while its neighbours work.
+    The loop's own speed is that of one process, by its CPU time. The rate of one process per core
+    without synchronization is in the cells: a core may be slower while its neighbours work.
     """
     own, cores, seconds = rounds_for(1e-3), threads(), settings.seconds
     asked = {"system": "process", "env": "work", "rounds": own, "num_envs": 16 * cores}
@@ -161,7 +160,7 @@ def heavy_efficiency(settings: SuiteOptions) -> Iterable[Row]:
         together = _alone("work", cores, seconds, own)
         bound = float(together["steps_per_second"]) / alone()
     ours = partial(rate, "layers.measure", asked)
-    row = settings.row(ours, alone, cores=cores, copies=16 * cores, bound=bound)
+    row = settings.row(ours, alone, cores=cores, num_envs=16 * cores, bound=bound)
     what = f"{cores} processes at once with no layer, of {cores} x one"
     yield replace(row, cells=({"what": what, "ratio": bound, "others_cpu": neighbours.share},))
 
@@ -172,7 +171,7 @@ def _layer(system: str, num_envs: int, seconds: float) -> dict[str, Any]:
 
 
 def start_stop(settings: SuiteOptions) -> Iterable[Row]:
-    """512 copies of CartPole, until the first observation and until nothing is left."""
+    """Measure 512 CartPole envs until the first observation and until all processes ended."""
     stops: list[float] = []
 
     def start() -> float:
@@ -188,13 +187,13 @@ def start_stop(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def footprint(settings: SuiteOptions) -> Iterable[Row]:
-    """Many copies of CartPole: memory a copy, time to start, processor time of a step."""
+    """Measure many CartPole envs: memory an env, time to start, CPU time of a step."""
     settings = replace(settings, until=0.0)  # measured once: the figures are of the same runs
-    copies = settings.spec["copies"]
+    num_envs = settings.spec["num_envs"]
 
     def side(system: str, found: list[dict[str, Any]]) -> float:
-        found.append(_layer(system, copies, 0.5))
-        found[-1]["memory"] /= copies * 2**20
+        found.append(_layer(system, num_envs, 0.5))
+        found[-1]["memory"] /= num_envs * 2**20
         return float(found[-1]["memory"])
 
     for mine, kind in settings.spec["pairs"]:
@@ -213,7 +212,7 @@ footprint_256 = footprint
 
 
 def to_score(settings: SuiteOptions) -> Iterable[Row]:
-    """Races of one learner on copies of our kernel and on others, which take turns."""
+    """Race one learner on slipstream's vector layer and on others, in turns."""
     seeds = range(1, 1 + settings.spec["seeds"])
     for learner, vectors in settings.spec["vectors"].items():
         with Neighbours() as neighbours:
@@ -225,7 +224,7 @@ def to_score(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def _trained(learner: str, vector: str, seed: int) -> dict[str, Any]:
-    """How a learner of `time_to_score` came to its score; SB3's with one thread."""
+    """Train a learner of `time_to_score` up to its score; SB3's with one thread."""
     spec = specs_of("train")["time_to_score"]
     more: dict[str, Any] = {"score": spec["score"]}
     if learner == "SB3's PPO":

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import declared, race
-from benchmarks.declared import Side, declared_row
+from benchmarks import cases, race
+from benchmarks.cases import Side, declared_row
 from benchmarks.race import Race
 from benchmarks.row import Ratio, Row, cells
 from benchmarks.suite import FULL, QUICK, SuiteOptions, cases_of, specs_of
@@ -111,15 +111,15 @@ def test_a_race_without_a_peer_is_judged_by_its_seconds() -> None:
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What declared sides ask; more copies are faster, more threads slower."""
+    """What declared sides ask; more envs are faster, more threads slower."""
     found: list[dict[str, Any]] = []
 
     def answer(worker: str, asked: dict[str, Any], **how: object) -> dict[str, Any]:
         found.append({"worker": worker, **asked, **{f"how_{k}": v for k, v in how.items()}})
-        return {"steps_per_second": asked.get("copies", 1) / asked.get("threads", 1)}
+        return {"steps_per_second": asked.get("num_envs", 1) / asked.get("threads", 1)}
 
-    monkeypatch.setattr(declared, "run_worker", answer)
-    monkeypatch.setattr(declared, "threads", lambda: 2)
+    monkeypatch.setattr(cases, "run_worker", answer)
+    monkeypatch.setattr(cases, "threads", lambda: 2)
     return found
 
 
@@ -129,21 +129,21 @@ def test_a_peer_gets_its_fastest_arrangement(tried: list[dict[str, Any]]) -> Non
         peer = Side(specs_of(suite)[name]["peer"], 1.5)
         assert len(tried) == peer.choices == (4 if suite == "agents" else 6)
         assert {one["seconds"] for one in tried} == {1.0}
-        equal = {one["gradient_steps"] / (one["copies"] * one["train_freq"]) for one in tried}
+        equal = {one["gradient_steps"] / (one["num_envs"] * one["train_freq"]) for one in tried}
         assert equal == {updates}, "as many updates for each step in every arrangement"
-        assert (peer.chosen["copies"], peer.chosen["threads"]) == (8, 1)
+        assert (peer.chosen["num_envs"], peer.chosen["threads"]) == (8, 1)
         assert "called" not in tried[0]
         assert peer() == 8.0
         assert (tried[-1]["seconds"], tried[-1]["how_threads"]) == (1.5, 1)
         row = declared_row(replace(QUICK, case=name), specs_of(suite)[name])
-        assert "8 copies, train_freq 1" in str(row.peer_name)
+        assert "8 envs, train_freq 1" in str(row.peer_name)
         assert "1 thread: its" in str(row.peer_name)
 
 
 def test_one_core_leaves_nothing_to_choose(
     tried: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declared, "threads", lambda: 1)
+    monkeypatch.setattr(cases, "threads", lambda: 1)
     side = Side({"worker": "peers.x", "best_of": {"threads": [1, "cores"]}}, 1.5)
     assert (side.choices, side.chosen, tried) == (1, {"threads": 1}, [])
 
@@ -169,11 +169,11 @@ def test_every_declared_row_has_words_for_what_it_asks(
     )
     figures = dict.fromkeys(("steps_per_second", "seconds", *answers), 1.0)
     more = {"observation_numbers": 25.0, "utd_ratio": 0.25}
-    monkeypatch.setattr(declared, "run_worker", lambda *_, **__: {**figures, **more})
+    monkeypatch.setattr(cases, "run_worker", lambda *_, **__: {**figures, **more})
     rows = 0
     for suite in SUITES:
         for name, case in cases_of(suite).items():
-            if case is declared.declared:
+            if case is cases.declared:
                 for row in of_case(suite, name, QUICK):
                     rows += 1
                     assert row.unit and "{" not in row.unit + str(row.peer_name)

@@ -36,9 +36,9 @@ def test_a_minibatch_is_timed_and_what_needs_a_card_is_said() -> None:
 
 
 @pytest.mark.slow
-def test_copies_are_timed_in_halves_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_envs_are_timed_in_halves_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_ppo, "_MIN_DOUBLE_BUFFERED_ENVS", 0)
-    answer = steps.halves("cpu", "", copies=32, n_steps=8, seconds=0.0)
+    answer = steps.halves("cpu", "", num_envs=32, n_steps=8, seconds=0.0)
     assert [figure["copies"] for figure in answer["figures"]] == [32, 2]
     assert answer["told"].startswith("M=1 N=32: ") and min(answer["figures"][1].values()) > 0
 

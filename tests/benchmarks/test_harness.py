@@ -23,7 +23,7 @@ from benchmarks import suite as suites
 from benchmarks.alternate import alternate
 from benchmarks.machine import Neighbours, commit, describe, threads, versions
 from benchmarks.page import _stamp, render
-from benchmarks.passed import passed
+from benchmarks.record_test_run import record_test_run
 from benchmarks.row import Goal, Ratio, Row, cells, markdown
 from benchmarks.suite import SuiteOptions, cases_of, run_suite, specs_of
 from benchmarks.suites import SUITES
@@ -391,7 +391,7 @@ def test_tables_of_the_docs_are_those_of_results() -> None:
 
 
 def test_a_pass_is_written_down(tmp_path: Path) -> None:
-    passed(tmp_path / "test-all.json", "make test-all")
+    record_test_run(tmp_path / "test-all.json", "make test-all")
     written = json.loads((tmp_path / "test-all.json").read_text())
     assert written["command"] == "make test-all"
     assert written["passed"].endswith("Z")

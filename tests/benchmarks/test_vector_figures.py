@@ -42,20 +42,20 @@ def test_a_page_gets_its_pictures(tmp_path):
     assert illustrate(text, tmp_path, tmp_path / "figures") == text
 
 
-def test_one_learner_races_on_each_kind_of_copies(monkeypatch):
+def test_one_learner_races_on_each_kind_of_envs(monkeypatch):
     seconds = {"ours": 1.0, "DummyVecEnv": 2.0, "SubprocVecEnv": 3.0, "serial": 4.0, "process": 5.0}
 
     def answer(worker, asked, **_):
         if worker == "peers.sb3.learn":
-            copies, game = asked["vector"], asked["game"]
+            vector, game = asked["vector"], asked["game"]
         else:
-            copies = asked["config"]["training"].get("backend", "ours")
+            vector = asked["config"]["training"].get("backend", "ours")
             game = asked["config"]["env"]["name"].removeprefix("gym:")
-        assert game == ("cartpole" if copies == "ours" else "CartPole-v1")
-        return {"seconds": seconds[copies], "reached": 1.0}
+        assert game == ("cartpole" if vector == "ours" else "CartPole-v1")
+        return {"seconds": seconds[vector], "reached": 1.0}
 
     monkeypatch.setattr(vector, "run_worker", answer)
     spec = specs_of("vector")["to_score"]
     rows = list(vector.to_score(replace(QUICK, case="to_score", spec=spec)))
     assert [row.ratio.median for row in rows] == [2.0, 3.0, 4.0, 5.0]
-    assert "SB3's PPO" in rows[0].unit and rows[0].peer_name.endswith("copies, DummyVecEnv")
+    assert "SB3's PPO" in rows[0].unit and rows[0].peer_name.endswith("envs, DummyVecEnv")

@@ -1,4 +1,4 @@
-"""Writes down that a command passed: ``python -m benchmarks.passed FILE COMMAND``."""
+"""Record that a command passed: ``python -m benchmarks.record_test_run FILE COMMAND``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from benchmarks import machine
 from slipstream.core.storage.atomic_io import write_json
 
 
-def passed(path: Path, command: str) -> None:
-    """When, on which machine and at which commit `command` last passed."""
+def record_test_run(path: Path, command: str) -> None:
+    """Write the time, the machine and the commit of the last successful run of `command`."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     write_json(path, {"command": command, "passed": when, **machine.stamp()})
 
 
 if __name__ == "__main__":
-    passed(Path(sys.argv[1]), sys.argv[2])
+    record_test_run(Path(sys.argv[1]), sys.argv[2])

@@ -1,12 +1,16 @@
-"""Rows that a suite's YAML file declares: two workers in turn, each in its best arrangement.
+"""Rows declared by a suite's YAML file: two workers in turn, each in its best arrangement.
 
-A row is `ours`, perhaps a `peer`, and words: `unit`, `peer_name`, `goal`. A side names its `worker`
-and what is `asked` of it; `seconds` are added unless it is `untimed`. Its `figure` is what the row
-shows of its answer. `best_of` has choices, of which the one with the highest figure in a short
-`look` is measured: lists by name, of which every combination is tried, or a list of combinations,
-each `called` what words call it. `limit` is of array libraries' threads: 1 unless given, null for
-their own choice, `asked` for as many threads as are asked for. `python` is the interpreter of a
-peer that has an environment of its own.
+A row has `ours`, an optional `peer`, and texts: `unit`, `peer_name`, `goal`. The keys of a side:
+
+- `worker`: the function that measures; `asked`: its arguments. `seconds` is added unless the side
+  is `untimed`.
+- `figure`: the field of the answer that the row shows.
+- `best_of`: the arrangements to choose from. The one with the highest figure in a short `look` is
+  measured. Lists by name stand for all combinations; a list of combinations names each by
+  `called`.
+- `limit`: threads of array libraries. The default is 1; null keeps the libraries' own choice, and
+  `asked` stands for the `threads` argument.
+- `python`: the interpreter of a peer that has a virtual environment of its own.
 """
 
 from __future__ import annotations
@@ -23,18 +27,19 @@ from slipstream.core.text import plural
 
 
 class _Count(int):
-    """A number that words may follow by a noun: ``{threads:thread}``."""
+    """Number that texts may format with a noun: ``{threads:thread}``."""
 
     def __format__(self, noun: str) -> str:
         return plural(int(self), noun) if noun else str(int(self))
 
 
 class Side:
-    """One side of a row; it looks for its best arrangement when it is made.
+    """One side of a row. Chooses its best arrangement on construction.
 
     Attributes:
-        chosen: of `best_of`; choices: how many there were.
-        answer: the last one.
+        chosen: arrangement chosen from `best_of`.
+        choices: number of arrangements.
+        answer: last answer of the worker.
     """
 
     def __init__(self, spec: Mapping[str, Any], seconds: float) -> None:
@@ -47,11 +52,11 @@ class Side:
             self.chosen = max(choices, key=lambda choice: self._ask({**choice, **look}))
 
     def __call__(self) -> float:
-        """Makes one run and returns its figure."""
+        """Make one run and return its figure."""
         return self._ask(self.chosen)
 
     def words(self) -> dict[str, Any]:
-        """What words may refer to."""
+        """Return the values that texts may refer to."""
         words = {**self.chosen, "choices": self.choices}
         return {k: _Count(v) if type(v) is int else v for k, v in words.items()}
 
@@ -67,13 +72,13 @@ class Side:
 
 
 def declared(settings: SuiteOptions) -> Iterable[Row]:
-    """The rows of a case that its suite's YAML file says all about."""
+    """Measure the rows of a case that is declared by YAML alone."""
     for spec in settings.spec.get("rows", [settings.spec]):
         yield declared_row(settings, spec)
 
 
 def declared_row(settings: SuiteOptions, spec: Mapping[str, Any]) -> Row:
-    """One row of `declared`."""
+    """Measure one row of `declared`."""
     beside = "peer" in spec and settings.against is None
     peer = Side(spec["peer"], settings.seconds) if beside else None
     ours = Side(spec["ours"], settings.seconds)
@@ -83,7 +88,7 @@ def declared_row(settings: SuiteOptions, spec: Mapping[str, Any]) -> Row:
 
 
 def _choices(best_of: Mapping[str, Sequence[Any]] | Sequence[Any]) -> list[dict[str, Any]]:
-    """Combinations to choose from, each once."""
+    """Return the distinct combinations to choose from."""
     if isinstance(best_of, Mapping):
         lists = product(*best_of.values())
         best_of = [dict(zip(best_of, values, strict=True)) for values in lists]
@@ -92,6 +97,6 @@ def _choices(best_of: Mapping[str, Sequence[Any]] | Sequence[Any]) -> list[dict[
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`cores` and `half` as this machine's numbers."""
+    """Replace `cores` and `half` by this machine's numbers."""
     numbers = {"cores": threads(), "half": max(1, threads() // 2)}
     return {k: numbers.get(v, v) if isinstance(v, str) else v for k, v in values.items()}
