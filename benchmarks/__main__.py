@@ -30,14 +30,16 @@ def measure(
         list[str] | None, typer.Option("--case", help="Only this case; may be repeated.")
     ] = None,
     data_dir: Annotated[
-        str | None, typer.Option(help="study: your prices instead of a planted market.")
+        str | None, typer.Option(help="study: folder of prices instead of a synthetic market.")
     ] = None,
     hours: Annotated[
         float | None,
-        typer.Option(help="study --full, gym_defaults: wall time; what is cut is said."),
+        typer.Option(
+            help="study --full, gym_defaults: wall time in hours; skipped parts are listed."
+        ),
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Another checkout, whose package is the peer.")
+        Path | None, typer.Option(help="Another checkout whose package is the peer.")
     ] = None,
 ) -> None:
     """Measure a suite of cases beside other libraries. Exit with status 0 if the suite ran."""

@@ -47,7 +47,7 @@ def _measure(ours: Side, peer: Side | None, runs: int, less_is_better: bool) -> 
     theirs: list[float] = []
     with Neighbours() as neighbours:
         for run in range(runs):
-            # Each side goes first in turn: the second one finds the caches and clocks warmed up.
+            # The sides alternate in order, because the second one finds warm caches and clocks.
             sides = [(ours, mine), (peer, theirs)]
             for side, figures in sides if run % 2 == 0 else reversed(sides):
                 if side is not None:

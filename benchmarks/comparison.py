@@ -33,7 +33,7 @@ class Pair:
     task: str
 
 
-# Title of a row and what was measured for it.
+# Titles of rows and their measured pairs.
 ROWS: tuple[tuple[str, tuple[Pair, ...]], ...] = (
     (
         "PPO, 64x64",

@@ -77,7 +77,7 @@ class Crashing(CartPoleEnv):
         self.draw: np.random.Generator | None = None
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        # Seeded once: a copy that raises twice at once waits, and how often is not left to chance.
+        # Seeded once: an env that raises twice in a row waits; the number of waits must not vary.
         self.draw = self.draw or np.random.default_rng(seed)
         first: tuple[Any, dict[str, Any]] = super().reset(seed=seed, options=options)
         return first

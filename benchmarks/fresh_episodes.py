@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-FIRST_SEED = 1_000_000_000  # no training seed of either side is as large
+FIRST_SEED = 1_000_000_000  # larger than any training seed of either side
 
 
 def fresh_returns(

@@ -17,7 +17,7 @@ import psutil
 
 from slipstream.core.storage import provenance
 
-# Of prctl(2), from <linux/prctl.h>.
+# Constants of prctl(2), from <linux/prctl.h>.
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37
 
 LIBRARIES = (
@@ -57,7 +57,7 @@ def commit() -> str | None:
     try:
         head = git("rev-parse", "HEAD").stdout.strip()
         changed = git("diff", "--quiet", "HEAD", "--", ":/src", ":/benchmarks").returncode == 1
-    except OSError:  # no git
+    except OSError:  # git is not installed
         return None
     return f"{head}{'-dirty' * changed}" if head else None
 
@@ -131,7 +131,7 @@ def _busy_seconds() -> float:
     """Return the CPU seconds used by all processes since the machine started."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
-    # Linux counts guests' time within user and nice already.
+    # Linux includes the time of guests in user and nice.
     guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
     return float(sum(times) - idle - guests)
 
@@ -144,7 +144,7 @@ def _own_seconds() -> float:
     for child in process.children(recursive=True):
         try:
             times = child.cpu_times()
-        except psutil.Error:  # it ended meanwhile and counts as finished from now on
+        except psutil.Error:  # ended since the listing; counts as finished from now on
             continue
         total += times.user + times.system + times.children_user + times.children_system
     return float(total)

@@ -22,7 +22,7 @@ def read(path: Path) -> list[Measurement]:
         return measured
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path} is no results file of this version: name another one, or delete it."
+            f"{path} is not a results file of this version. Name another file, or delete it."
         ) from error
 
 
@@ -38,7 +38,7 @@ def find(path: Path, row: str) -> tuple[Measurement, Mapping[str, Any]]:
         for one in measured["rows"]:
             if one["case"] == row:
                 return measured, one
-    raise ConfigError(f"{path} has no row {row}: measure it, or name another.")
+    raise ConfigError(f"{path} has no row {row}. Measure it, or name another row.")
 
 
 def check_writable(path: Path) -> None:

@@ -19,14 +19,14 @@ from benchmarks.comparison import comparison
 from benchmarks.row import cells, markdown, wrap_item
 from slipstream.report import plot_style
 
-# <!-- benchmarks/results/env.json --> ... <!-- end -->: what is between is replaced, by all
-# cases of the file or by named ones: <!-- benchmarks/results/agents.json dqn_vs_sb3 -->.
+# <!-- benchmarks/results/env.json --> ... <!-- end -->: the text between is replaced by all
+# cases of the file, or by named ones: <!-- benchmarks/results/agents.json dqn_vs_sb3 -->.
 _MARK = re.compile(
     r"(<!-- benchmarks/results/(?P<file>[\w-]+\.json)(?P<cases>( [\w-]+)*) -->\n).*?(<!-- end -->)",
     re.DOTALL,
 )
 
-# <!-- the most important rows --> ... <!-- end -->: of these.
+# Rows of <!-- the most important rows --> ... <!-- end -->.
 _FIRST = re.compile(r"(<!-- the most important rows -->\n).*?(<!-- end -->)", re.DOTALL)
 ROWS = {
     "steps/s of forex": ("env", "forex_vs_sb3"),
@@ -52,7 +52,7 @@ ROWS = {
     "seconds of a search on two Ray nodes, 64x64": ("cluster", "ray_overhead"),
 }
 
-# <!-- what a study takes --> ... <!-- end -->: hours of so many trials x folds x steps.
+# <!-- what a study takes --> ... <!-- end -->: hours of these trials x folds x steps.
 _STUDIES = re.compile(r"(<!-- what a study takes -->\n).*?(<!-- end -->)", re.DOTALL)
 _SIZES = ((100, 1, 100_000), (100, 6, 100_000), (500, 6, 100_000), (500, 6, 540_000))
 
@@ -180,7 +180,7 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     cells = [cell for row in rows if row["case"] == "systems" for cell in row.get("cells", ())]
     cells = [cell for cell in cells if cell.get("copies") and cell["steps_per_second"]]
     kinds = {cell["env"]: [one for one in cells if one["env"] == cell["env"]] for cell in cells}
-    # Of one number of environments there is no line.
+    # A single num_envs has no line.
     kinds = {env: own for env, own in kinds.items() if len({one["copies"] for one in own}) > 1}
     if not kinds:
         return None

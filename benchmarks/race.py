@@ -64,7 +64,7 @@ class Race(NamedTuple):
             unit += f", {missed[1]} of the peer's" * bool(theirs)
         if ours is None or (theirs and missed[0] > missed[1]):
             holds = False
-        elif theirs and peer is None:  # it never arrives: slower than any goal asks for
+        elif theirs and peer is None:  # never reached: misses every goal
             holds = True
         return replace(row, unit=unit, holds=holds)
 

@@ -30,10 +30,10 @@ def take_picture(report: Path, picture: Path, scheme: str = "light") -> None:
     from playwright.sync_api import sync_playwright
 
     if not report.is_file():
-        raise ConfigError(f"{report} is no file. Name the report.html of a run.")
+        raise ConfigError(f"{report} is not a file. Name the report.html of a run.")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if program is None:
-        raise ResourceError("The program chromium was not found. Install it.")
+        raise ResourceError("chromium was not found. Install it.")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-CONTENDED = 0.10  # share of the machine used by others from which a row is measured again
+CONTENDED = 0.10  # share of the machine used by others that causes a second measurement
 HEADINGS = ("case", "ours", "peer", "ratio (min to max)", "goal", "holds")
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
 
@@ -84,7 +84,7 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """Return the row as stored in the JSON file."""
         values = asdict(self)
-        if self.ratio is not None:  # JSON has no infinity: where the peer never reached its score
+        if self.ratio is not None:  # JSON has no infinity: the peer never reached its score
             bounds = values["ratio"].items()
             values["ratio"] = {name: x if math.isfinite(x) else None for name, x in bounds}
         if not self.cells:

@@ -21,7 +21,7 @@ from benchmarks.worker import WorkerError, elsewhere
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import did_you_mean
 
-_LIMIT_SECONDS = 540.0  # for a suite without --full, and a minute to spare
+_LIMIT_SECONDS = 540.0  # limit of a suite without --full, with a minute to spare
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,9 @@ def run_suite(
     if against is not None:
         chosen = [name for name in chosen if _comparable(specs[name])]
         if only and set(only) != set(chosen):
-            raise ConfigError("A case has no runs in turn, as `--against` needs them: name others.")
+            raise ConfigError(
+                "`--against` requires cases with alternating runs. Name such cases with --case."
+            )
     began = time.monotonic()
     options = replace(FULL if full else QUICK, data_dir=data_dir, hours=hours, against=against)
     options = replace(options, earlier=_cells(path) if path is not None else {})
@@ -185,16 +187,16 @@ def _check_options(
     """Reject options that a suite does not have, and long cases without `full`."""
     cases = cases_of(suite)
     if suite != "study" and data_dir is not None:
-        raise ConfigError("`--data-dir` is for the suite `study`; leave it out.")
+        raise ConfigError("`--data-dir` applies only to the suite `study`. Remove it.")
     if suite != "study" and hours is not None and tuple(only) != ("gym_defaults",):
         raise ConfigError(
-            "`--hours` is for the suite `study` and for `train --case gym_defaults`; leave it out."
+            "`--hours` applies only to `study` and `train --case gym_defaults`. Remove it."
         )
     for name in only:
         if name not in cases:
             raise ConfigError(f"Suite `{suite}` has no case `{name}`; it has {', '.join(cases)}.")
         if "full_only" in specs_of(suite)[name] and not full:
-            raise ConfigError(f"The case `{name}` takes long: add --full.")
+            raise ConfigError(f"The case `{name}` takes hours. Add --full.")
 
 
 def _rows(case: Case, options: SuiteOptions) -> Iterable[Row]:

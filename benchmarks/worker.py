@@ -16,12 +16,12 @@ from typing import Any
 
 from slipstream.core.errors import ResourceError
 
-# Workers find this package, ours also where an interpreter of a peer's has it not, and the oracles
-# that tests compare kernels with.
+# Import paths of workers: this package, slipstream for interpreters without it, and the oracles
+# of the tests.
 _ROOT = Path(__file__).parents[1]
 _PATHS = (str(_ROOT), str(_ROOT / "src"), str(_ROOT / "tests/applications/helpers"))
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_TAIL = 1500  # characters of a failed worker's last words that are shown
+_TAIL = 1500  # characters shown of a failed worker's output
 
 
 class WorkerError(ResourceError):
@@ -46,13 +46,13 @@ def run_worker(
         python: interpreter of a peer with its own packages, relative to the checkout.
     """
     if not (_ROOT / python).is_file():
-        raise WorkerError(f"{worker} needs {python}, which `make bench-loops` sets up.")
+        raise WorkerError(f"{worker} requires {python}. Run `make bench-loops` to set it up.")
     environment = {name: text for name, text in os.environ.items() if name not in _THREAD_VARIABLES}
     if threads is not None:
         environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
     before = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join([before, *_PATHS] if before else _PATHS)
-    # -P: not from the working folder, which may hold this package where another is asked for.
+    # -P skips the working directory, which may contain this package instead of the requested one.
     command = [
         str(_ROOT / python),
         "-P",
@@ -73,14 +73,14 @@ def run_worker(
         )
     except subprocess.TimeoutExpired:
         raise WorkerError(
-            f"{worker} did not finish within {timeout:g} s; measure on a quieter machine."
+            f"{worker} did not finish within {timeout:g} s. Measure on a machine with less load."
         ) from None
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         said = (done.stderr or done.stdout).strip()[-_TAIL:]
         raise WorkerError(
-            f"{worker} ended with exit code {done.returncode}. If a peer is missing, "
-            f"`pip install --no-deps -r requirements/peers.lock` installs all. It said:\n{said}"
+            f"{worker} failed with exit code {done.returncode}. If a peer is missing, "
+            f"`pip install --no-deps -r requirements/peers.lock` installs it. Output:\n{said}"
         )
     answer: dict[str, Any] = json.loads(lines[-1])
     return answer

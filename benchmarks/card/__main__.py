@@ -13,13 +13,13 @@ import typer
 from benchmarks.machine import stamp
 from benchmarks.worker import WorkerError, run_worker
 
-STEPS = {  # seconds that each may take
+STEPS = {  # time limits in seconds
     "machine": 60,
     "doctor": 60,
     "tests": 240,
     "resume": 240,
     "graph": 60,
-    "batch_size": 420,
+    "minibatch": 420,
     "halves": 120,
     "suite": 420,
 }
@@ -45,9 +45,11 @@ def run_steps(out: Path, asked: Mapping[str, Any], steps: Mapping[str, float] = 
 
 @app.command()
 def main(
-    out: Annotated[Path, typer.Argument(help="Folder of the answers, card.json and gpu.json.")],
-    device: Annotated[str, typer.Option(help="cpu is a dry run.")] = "cuda:0",
-    only: Annotated[list[str] | None, typer.Option("--step", help="May be repeated.")] = None,
+    out: Annotated[Path, typer.Argument(help="Folder for the answers, card.json and gpu.json.")],
+    device: Annotated[str, typer.Option(help="Device of the steps; cpu is a dry run.")] = "cuda:0",
+    only: Annotated[
+        list[str] | None, typer.Option("--step", help="Run only this step; may be repeated.")
+    ] = None,
 ) -> None:
     """Run the open measurements on a GPU."""
     asked = {"device": device, "out": str(out.absolute())}

@@ -14,7 +14,9 @@ from typing import Annotated
 import typer
 
 _ROOT = Path(__file__).parents[2]
-_LIMIT = 62 * 2**20  # bytes: 64 MiB may travel, and the checkout is less than two of them
+_LIMIT = (
+    62 * 2**20
+)  # bytes; the limit of a transfer is 64 MiB, and the checkout takes less than 2 MiB
 _TESTS = ("pytest", "hypothesis", "iniconfig", "pluggy", "sortedcontainers")
 _PLATFORMS = (
     *("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64"),

@@ -45,7 +45,7 @@ def machine(device: str, out: str) -> Answer:
     words = f"Python {sys.version.split()[0]}, torch {torch.__version__}"
     words += f", CUDA {torch.version.cuda}, ROCm {torch.version.hip}"
     if get_device(device).type == "cpu":
-        return {"told": f"a dry run on the processor; {words}"}
+        return {"told": f"dry run on the CPU; {words}"}
     facts = torch.cuda.get_device_properties(device)
     return {"told": f"{facts.name}, {facts.total_memory / 2**30:.1f} GiB; {words}"}
 
@@ -87,7 +87,7 @@ def resume(device: str, out: str, steps: int = 40_000) -> Answer:
         )
         while not checkpoint.checkpoints(killed / "checkpoints") and process.poll() is None:
             time.sleep(0.01)
-        process.kill()  # SIGKILL; `process` is ours
+        process.kill()  # SIGKILL to this process's own child
         alive = process.wait() != 0
         _run([*_COMMAND, "resume", str(killed), "--no-report"])
         scored = _run([*_COMMAND, "evaluate", str(killed)]).strip().splitlines()
@@ -96,9 +96,9 @@ def resume(device: str, out: str, steps: int = 40_000) -> Answer:
         states = [_state(path) for path in (killed, whole, other)]
     gaps = [_difference(states[0], state) for state in states[1:]]
     told = (
-        f"{'killed' if alive else 'NOT killed, it was done before'}, resumed, scored "
-        f"({scored[-1].strip()}); largest difference of a number beside a run that was not killed "
-        f"{gaps[0]:.3g}, beside a processor {gaps[1]:.3g}"
+        f"{'killed' if alive else 'NOT killed, because it ended before'}, resumed, scored "
+        f"({scored[-1].strip()}); largest difference from an uninterrupted run "
+        f"{gaps[0]:.3g}, from a CPU run {gaps[1]:.3g}"
     )
     return {"told": told, "killed": alive, "gaps": gaps}
 
@@ -164,7 +164,7 @@ def minibatch(
                 call = _minibatch(device, m, width)
                 figure["eager"] = _milliseconds(call, seconds, device)
                 figure["graph"] = _milliseconds(_captured(call), seconds, device)
-            except RuntimeError as error:  # no memory, no card, or what cannot be captured
+            except RuntimeError as error:  # out of memory, no GPU, or capture failed
                 figure["failed"] = str(error).splitlines()[0]
             figures.append(figure)
             told = [f"{figure[n]:.3g} ms {n}" for n in ("eager", "graph") if n in figure]

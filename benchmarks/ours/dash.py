@@ -42,10 +42,10 @@ def point(points: int) -> dict[str, float]:
             curve = page.locator(".chart:has-text('Score of recent') [role=img]")
             found = []
             for k in range(points):
-                time.sleep((points - 1 - k) / points)  # the last waits for a whole look
+                time.sleep((points - 1 - k) / points)  # the last one waits for a whole poll
                 before, began = curve.get_attribute("aria-label"), time.perf_counter()
                 add_rows(run, rows_of(4, 1_001 + k, 1_002 + k))
-                while curve.get_attribute("aria-label") == before:  # it says the last values
+                while curve.get_attribute("aria-label") == before:  # shows the last values
                     time.sleep(0.01)
                 found.append(time.perf_counter() - began)
     return {"slowest": max(found)}
@@ -58,7 +58,7 @@ def trials(trials: int, folds: int) -> dict[str, float]:
         with _browsed(Path(parent)) as (page, url):
             began = time.perf_counter()
             page.goto(f"{url}/study/{folder_id(str(study))}", wait_until="commit")
-            page.wait_for_selector(".heat")  # what is drawn last
+            page.wait_for_selector(".heat")  # drawn last
             return {"seconds": time.perf_counter() - began}
 
 
@@ -108,7 +108,7 @@ async def _watched(run: Path, count: int, lines: int) -> list[float]:
     tasks = [asyncio.create_task(watch()) for _ in range(count)]
     while len(have) < count or not all(have):
         await asyncio.sleep(0.1)
-    await asyncio.sleep(2.5)  # all know equally much
+    await asyncio.sleep(2.5)  # all watchers have the same state
     steps = []
     for k in range(lines):
         rows = rows_of(1, 101 + k, 102 + k)
@@ -137,7 +137,7 @@ def training(seconds: float) -> Iterator[Callable[[bool], float]]:
         run = Path(parent) / "run"
         command = [sys.executable, "-m", "slipstream", "train", "cartpole", "--no-report"]
         command += ["--members", str(threads()), "--num-envs", "64", "--out", str(run)]
-        command += ["--total-timesteps", "500_000_000"]  # it is ended before
+        command += ["--total-timesteps", "500_000_000"]  # terminated before
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=_own(Path(parent)))
 
         def rate(watched: bool) -> float:
@@ -180,10 +180,10 @@ def _browsed(folder: Path) -> Iterator[tuple[Any, str]]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:
-        raise WorkerError("Playwright is missing: pip install playwright") from error
+        raise WorkerError("Playwright is not installed: pip install playwright") from error
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
-        raise WorkerError("There is no chromium: apt-get install chromium.")
+        raise WorkerError("chromium is not installed: apt-get install chromium")
     sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
     with sync_playwright() as playwright, _serving(folder) as (port, token, _):
         browser = playwright.chromium.launch(executable_path=chromium, args=sandbox)
@@ -211,7 +211,7 @@ def _serving(folder: Path) -> Iterator[tuple[int, str, str]]:
                 break
             except OSError:
                 if time.monotonic() > deadline or process.poll() is not None:
-                    raise WorkerError("The dashboard did not begin.") from None
+                    raise WorkerError("The dashboard did not start.") from None
                 time.sleep(0.05)
         yield port, token, cookie
     finally:

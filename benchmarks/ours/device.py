@@ -23,15 +23,19 @@ from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.workers import make_shard
 
-_PHASES = ("act", "learn", "update")  # of an agent; the rest are environments and their replay
+_PHASES = (
+    "act",
+    "learn",
+    "update",
+)  # phases of an agent; the rest are environments and their replay
 _FOLDS, _TRIALS, _BARS = 6, 500, 20_000
 
 
 def no_card() -> str | None:
     """Return the reason why no GPU can be measured here, in one line; None if there is one."""
     try:
-        import_optional("torch", "Figures of a card are", "torch")
-        from slipstream.rl.nets.torch_device import get_device  # torch: only where it is used
+        import_optional("torch", "GPU benchmarks are", "torch")
+        from slipstream.rl.nets.torch_device import get_device  # imports torch only when needed
 
         get_device("cuda:0")
     except ResourceError as error:
@@ -90,7 +94,7 @@ class Clock:
     def card(self) -> str:
         """Return the name of the device."""
         if self._device.type == "cpu":
-            return "a processor"
+            return "CPU"
         return str(self._torch.cuda.get_device_name(self._device))
 
     def peak(self) -> float:
@@ -194,8 +198,8 @@ def cappuccino(
             config["training"] |= {"learner": learner, "precision": precision}
             env = {name: value for name, value in config["env"].items() if name != "name"}
             seen = math.prod(resolve_environment("portfolio", env).spec.observation_shape)
-            layers = list(pairwise([seen + 1, *own["net_arch"]]))  # of the actor, and of the critic
-            # An update begins with the critic's values of its rollout: once forward.
+            layers = list(pairwise([seen + 1, *own["net_arch"]]))  # actor and critic
+            # An update begins with a forward pass of the critic over its rollout.
             values = sum(2.0 * a * b for a, b in layers)
             answer = speed(config, seconds, 2.0 * own["n_epochs"] * operations(layers) + values)
         else:

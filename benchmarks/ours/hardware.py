@@ -14,7 +14,7 @@ from slipstream.jit.gemm import add_product, add_transposed_product
 from slipstream.rl.compiled_loops import compile_loops, f4
 from slipstream.rl.nets.layers import block_rows
 
-_WORDS = 2**24  # 128 MiB an array: no cache holds it
+_WORDS = 2**24  # 128 MiB an array: larger than any cache
 _BLOCK = block_rows([256], 2**20)
 
 

@@ -90,7 +90,7 @@ def step(
         crew.run([block.run for block in blocks])
         began = time.perf_counter()
         crew.run([block.run for block in blocks])
-        # Blocks between two joints of the threads: about a tenth of the time to measure.
+        # Blocks between two joins of the threads: about a tenth of the measured time.
         repeats = max(1, int(0.1 * seconds / (time.perf_counter() - began)))
         tasks = [partial(block.run, repeats) for block in blocks]
 

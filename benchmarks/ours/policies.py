@@ -16,7 +16,7 @@ from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack
 from slipstream.training.environments.factory import resolve_environment
 
-# Reads the policy and acts; prints milliseconds until the first action, and microseconds of one.
+# Loads the policy and acts; prints ms until the first action, and us of one action.
 _ACTS = """
 import json, sys, time
 import numpy as np

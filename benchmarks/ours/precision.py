@@ -24,7 +24,7 @@ def scores(config: Mapping[str, Any], precision: str) -> dict[str, Any]:
         config: sections of a run's config; forex gets a synthetic market.
         precision: `training.precision`.
     """
-    from slipstream.rl.agents import torch_agent  # half of the benchmarks needs no torch
+    from slipstream.rl.agents import torch_agent  # many benchmarks do not need torch
 
     vars(torch_agent)["together"] = lambda members, _: [slice(0, members)]
     everyone = range(_MEMBERS)

@@ -22,7 +22,9 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 
 _WORK = ("env", "policy", "update")
-_STORE = 512 * 2**20  # bytes of each Ray node's: left alone, each takes a third of the memory
+_STORE = (
+    512 * 2**20
+)  # bytes of a Ray node's object store; by default each takes a third of the memory
 
 
 class Ran(NamedTuple):
@@ -87,7 +89,7 @@ def _command(*words: str) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
         raise WorkerError(
-            f"`slipstream {' '.join(words)}` ended with exit code {done.returncode}. It said:\n"
+            f"`slipstream {' '.join(words)}` failed with exit code {done.returncode}. Output:\n"
             f"{(done.stdout + done.stderr).strip()[-1500:]}"
         )
 
@@ -144,7 +146,7 @@ def _cluster(nodes: int) -> Iterator[Sequence[str]]:
     if not nodes:
         yield ()
         return
-    # Read when Ray is imported.
+    # Ray reads these variables on import.
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster

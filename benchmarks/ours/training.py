@@ -26,9 +26,12 @@ from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import Shard
 from slipstream.training.trainer import train
 
-_EPISODES = 100  # training episodes that a score is the mean of
-_JUDGE, _FRESH = 7_000_001, 7_000_002  # seeds of games: those that stop training, those reported
-_WORTH = 0.9  # share of the validation's games won, from which it is worth a closer look
+_EPISODES = 100  # training episodes averaged by a score
+_JUDGE, _FRESH = (
+    7_000_001,
+    7_000_002,
+)  # seeds of games that stop the training, and of reported games
+_WORTH = 0.9  # share of validation games won that triggers an evaluation
 
 
 class _Enough(Exception):  # noqa: N818  (nothing went wrong)
@@ -115,7 +118,7 @@ class _Race:
             self.steps = event.progress.steps
             if not self.tested and event.metrics["episodes"][0] >= _EPISODES:
                 self.reached = bool(event.metrics["score"][0] >= self.score)
-        elif isinstance(event, Evaluated):  # the time since `Updated` was the test's
+        elif isinstance(event, Evaluated):  # the test took the time since `Updated`
             if self.tested:
                 self.reached = float(event.scores[0]) >= self.score
         elif not isinstance(event, Started):
@@ -194,7 +197,7 @@ def seconds_to_wins(
         nothing.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        os.environ["SLIPSTREAM_CACHE"] = folder  # empty: as a newcomer's
+        os.environ["SLIPSTREAM_CACHE"] = folder  # empty, as for a new user
         warm_up, began = _warm_up(config), time.perf_counter()
         with _run_of(config) as run:
             listener = _UntilBeaten(run, share, games)

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-_WEAK = 1  # which of the tests' two bots
+_WEAK = 1  # index of the tests' weak bot
 
 
 class OracleGame(gymnasium.Env[Any, Any]):

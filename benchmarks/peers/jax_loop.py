@@ -19,9 +19,9 @@ from benchmarks.worker import side_by_side, stay_on
 
 Tree = Any  # a pytree of arrays
 
-_STARTS = 256  # rows that a replay has at the start
+_STARTS = 256  # initial rows of a replay
 _REPLAY = 100_000  # transitions
-_STEPS_A_CALL = 256  # updates, too
+_STEPS_A_CALL = 256  # and updates
 
 
 def ppo_cartpole(processes: int, threads: int, seconds: float, **asked: Any) -> dict[str, float]:
@@ -281,7 +281,7 @@ def _dqn() -> tuple[Tree, Callable[[Tree], Tree]]:
         return inner, key
 
     obs, age = jnp.zeros((1, 4)), jnp.zeros(1, jnp.int32)
-    replay = jnp.zeros((_REPLAY, 10)) + 0.1  # a batch's worth is there before the first update
+    replay = jnp.zeros((_REPLAY, 10)) + 0.1  # the first update needs a full batch
     target = jax.tree.map(jnp.copy, net)
     inner = (net, target, _adam_start(net), replay, obs, age, jnp.int32(_STARTS))
     return (inner, random.key(2)), call
@@ -367,7 +367,7 @@ def _sac(width: int) -> tuple[Tree, Callable[[Tree], Tree]]:
         return inner, key
 
     moments = tuple(_adam_start(one) for one in params)
-    replay = jnp.zeros((_REPLAY, 8)) + 0.1  # a batch's worth is there before the first update
+    replay = jnp.zeros((_REPLAY, 8)) + 0.1  # the first update needs a full batch
     pendulum = (jnp.float32(0.3), jnp.float32(0.0), jnp.int32(0))
     inner = ((params, targets, moments), replay, pendulum, jnp.int32(_STARTS))
     return (inner, random.key(2)), call

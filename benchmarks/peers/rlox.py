@@ -11,9 +11,9 @@ from rlox.algorithms.ppo import PPO
 from rlox.algorithms.sac import SAC
 from rlox.callbacks import Callback
 
-_ALGORITHMS = {"PPO": PPO, "HybridPPO": HybridPPO}  # the latter collects in Rust, too
+_ALGORITHMS = {"PPO": PPO, "HybridPPO": HybridPPO}  # HybridPPO also collects in Rust
 _STARTS = 256  # steps of SAC without updates: a batch
-_WARM_UP = 50  # steps behind them
+_WARM_UP = 50  # warm-up steps after them
 
 
 class _Stopwatch(Callback):

@@ -20,10 +20,10 @@ template <typename T, typename TI>
 using ENVIRONMENT_FACTORY = rl_tools::rl::environments::Pendulum<
     rl_tools::rl::environments::pendulum::Specification<T, TI>>;
 """
-_FAR = 1_000_000_000  # steps: the clock ends a measurement, not the loop
+_FAR = 1_000_000_000  # steps; never reached, because time ends a measurement
 _REPLAY = 100_000  # transitions
 _BATCH = 256
-_WARM_UP = 600  # calls of an off-policy loop: a batch, and some updates behind it
+_WARM_UP = 600  # calls of an off-policy loop: a batch, and some updates after it
 
 
 def pendulum(processes: int, threads: int, seconds: float, **asked: Any) -> dict[str, float]:
@@ -37,7 +37,7 @@ def pendulum(processes: int, threads: int, seconds: float, **asked: Any) -> dict
             envs, 256 steps and 4 epochs of 4,096), `width` of both hidden layers, `products`
             (``mkl``, or ``loops``: RLtools' own).
     """
-    _module(**asked)  # made once, for all processes
+    _module(**asked)  # compiled once for all processes
     return side_by_side(
         "peers.rltools_loop.alone", {"seconds": seconds, **asked}, processes, threads
     )
@@ -61,7 +61,7 @@ def alone(cores: list[int], seconds: float, **asked: Any) -> dict[str, float]:
 def _module(algorithm: str, width: int, products: str) -> Any:
     """Return the compiled module of an arrangement."""
     if products == "loops":
-        os.environ["RL_TOOLS_DISABLE_MKL"] = "1"  # read when it is imported
+        os.environ["RL_TOOLS_DISABLE_MKL"] = "1"  # read on import
     import rltools
 
     folder = Path(tempfile.gettempdir()) / "slipstream-bench-rltools"
@@ -69,7 +69,7 @@ def _module(algorithm: str, width: int, products: str) -> Any:
     (folder / "environment.h").write_text(_ENVIRONMENT)
     sizes: dict[str, Any] = {
         **{f"{net}_HIDDEN_DIM": width for net in ("ACTOR", "CRITIC")},
-        **{f"{net}_NUM_LAYERS": 3 for net in ("ACTOR", "CRITIC")},  # two hidden ones
+        **{f"{net}_NUM_LAYERS": 3 for net in ("ACTOR", "CRITIC")},  # two hidden layers
         "STEP_LIMIT": _FAR,
     }
     if algorithm == "PPO":

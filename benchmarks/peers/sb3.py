@@ -26,9 +26,9 @@ from benchmarks.peers.hockey import OracleGame
 from benchmarks.peers.stepping import pace
 from benchmarks.worker import side_by_side, stay_on
 
-_EPISODES = 100  # of training, that a score is the mean of
-_TEST_SEED = 10_000  # of the first test episode, plus the training's
-_NUM_ENVS, _ROWS = 12, 256  # of a fold of a study
+_EPISODES = 100  # training episodes averaged by a score
+_TEST_SEED = 10_000  # seed of the first test episode, plus the training seed
+_NUM_ENVS, _ROWS = 12, 256  # sizes of a fold of a study
 _KINDS: dict[str, Any] = {"DummyVecEnv": DummyVecEnv, "SubprocVecEnv": SubprocVecEnv}
 _AGENTS = {"PPO": PPO, "DQN": DQN, "SAC": SAC}
 

@@ -60,7 +60,7 @@ def numpy_portfolio(folder: str, seconds: float) -> dict[str, float]:
         folder: arrays written by `PeerPrices.write`.
         seconds: duration of the measurement.
     """
-    # Of the tests, which compare the kernel with it.
+    # The tests compare the kernel with this oracle.
     from portfolio_peer import PeerPrices
     from unit_orders_oracle import NumpyUnitOrders
 

@@ -15,7 +15,7 @@ from benchmarks.suites.gym_defaults import MARGIN, interval
 from benchmarks.worker import run_worker
 from slipstream.core.text import plural
 
-_TESTS = 25  # of a training that stops at a score
+_TESTS = 25  # limit of a training that stops at a score
 _TIMEOUT = 3600.0
 
 

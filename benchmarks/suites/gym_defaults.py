@@ -27,7 +27,7 @@ from slipstream.jit.cache import cache_folder
 from slipstream.training.settings.config import resolve
 
 SEEDS = (1, 2, 3, 4, 5)
-MARGIN = Goal(">=", -5.0)  # % of the score's range
+MARGIN = Goal(">=", -5.0)  # % of the score range
 _TIMEOUT = 6 * 3600.0
 
 
@@ -133,7 +133,7 @@ def gym_defaults(settings: SuiteOptions) -> Iterable[Row]:
         for game, steps in work
         for cell in _pair(game, steps, seed)
     ]
-    failed: dict[str, str] = {}  # by environment, such as one whose package is missing
+    failed: dict[str, str] = {}  # errors by environment, such as a missing package
 
     def run(cell: Cell) -> None:
         name = cell.asked["env_id"]

@@ -22,14 +22,14 @@ from slipstream.core.extras import install_command
 from slipstream.markets.features.feature_registry import FEATURE_SETS
 from slipstream.markets.synthetic import SyntheticCrypto
 
-BARS = 125_000  # of five minutes; the hold-out leaves some 100,000 to develop on
+BARS = 125_000  # five-minute bars; the hold-out leaves about 100,000 for development
 FOLDS = 6
 _CONFIG = specs_of("study")["_config"]
 NUM_ENVS, _IN_FLIGHT = _CONFIG["training"]["num_envs"], _CONFIG["study"]["max_concurrent_trials"]
 _ROWS: int = NUM_ENVS * _CONFIG["agent"]["n_steps"]
-_FULL_HOURS = 0.55  # of --hours for the first of two studies, which has no pruning
+_FULL_HOURS = 0.55  # share of --hours for the first of two studies, which has no pruning
 
-# A planted bar opens at the last close: another column takes the place of the one that says so.
+# A synthetic bar opens at the last close, so another column replaces that constant feature.
 PLANTED_FEATURES = tuple(
     "log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]
 )
@@ -68,7 +68,7 @@ class Size(NamedTuple):
 
 
 FULL = Size(trials=500, steps=100_000, confirmed=10, seeds=5, final_seeds=5)
-# As many members side by side as in the full study, a tenth of the steps: 2.9 million in all.
+# As many parallel members as in the full study, a tenth of the steps: 2.9 million in total.
 SLICE = Size(trials=_IN_FLIGHT, steps=10 * _ROWS)
 _SHORT = Size(trials=24, steps=100_000)  # about a minute
 _SIZE = f"{FULL.trials} trials x {FOLDS} folds x {FULL.steps:,} steps"
@@ -122,10 +122,10 @@ def figures(ran: Ran, size: Size, workers: int, *, rungs: bool = False) -> Figur
         rungs: whether scores at rungs are part of the study, as they are with pruning.
     """
     busy = ran.train + ran.evaluate + ran.rest
-    wall = ran.search / busy  # of the study, for a second of work
+    wall = ran.search / busy  # seconds of the study per second of work
     members = ran.trials * FOLDS
-    train = wall * ran.train / (members * size.iterations)  # for a member's iteration
-    evaluate = wall * ran.evaluate * (1.0 - ran.rungs) / members  # for a pass
+    train = wall * ran.train / (members * size.iterations)  # per iteration of a member
+    evaluate = wall * ran.evaluate * (1.0 - ran.rungs) / members  # per pass
     rest = wall * ran.rest / ran.trials
     searched = FULL.members * (train * FULL.iterations + evaluate) + FULL.trials * rest
     if rungs:

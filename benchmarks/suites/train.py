@@ -112,7 +112,7 @@ def _first_update(out: Path, arguments: Sequence[str], variables: Mapping[str, s
     began = time.perf_counter()
     process = subprocess.Popen(
         [*_SLIPSTREAM, *arguments],
-        # As for a user, Python keeps what it made of the sources.
+        # Python keeps its bytecode cache, as for a user.
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

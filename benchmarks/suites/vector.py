@@ -26,7 +26,7 @@ _NAMES = {
     "envpool": "EnvPool",
 }
 _PEERS = ("gym_sync", "gym_async", "sb3_dummy", "sb3_subproc")
-_TIMEOUT = 1800.0  # seconds of a training to a score
+_TIMEOUT = 1800.0  # time limit of a training to a score, in seconds
 
 Turns = dict[str, list[float] | None]
 
@@ -103,7 +103,7 @@ def _tables(settings: SuiteOptions) -> Iterable[tuple[str, int, Turns, Row, str]
     for label, kind in spec["kinds"].items():
         kind = dict(kind)
         systems = [*spec["systems"], *_PEERS, *(["envpool"] if kind.pop("envpool", 0) else [])]
-        if "microseconds" in kind:  # of processor time, alone
+        if "microseconds" in kind:  # CPU time on an idle machine
             kind["rounds"] = rounds_for(1e-6 * kind.pop("microseconds"))
         for num_envs in spec["num_envs"]:
             asked.append({**kind, "num_envs": num_envs, "systems": systems})
@@ -188,7 +188,9 @@ def start_stop(settings: SuiteOptions) -> Iterable[Row]:
 
 def footprint(settings: SuiteOptions) -> Iterable[Row]:
     """Measure many CartPole envs: memory an env, time to start, CPU time of a step."""
-    settings = replace(settings, until=0.0)  # measured once: the figures are of the same runs
+    settings = replace(
+        settings, until=0.0
+    )  # measured once, because all figures come from the same runs
     num_envs = settings.spec["num_envs"]
 
     def side(system: str, found: list[dict[str, Any]]) -> float:

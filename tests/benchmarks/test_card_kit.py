@@ -13,21 +13,21 @@ from slipstream.rl.agents.ppo import torch_ppo
 
 
 @pytest.mark.slow
-def test_a_step_that_fails_is_a_line_and_the_next_one_begins(
+def test_failed_step_is_recorded_and_the_next_one_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = {"device": "cpu", "out": str(tmp_path)}
     run_steps(tmp_path, asked, {"no_such_step": 60, "machine": 60})
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("no_such_step (") and "FAILED: " in first and "no_such_step'" in first
-    assert second.startswith("machine (") and "a dry run on the processor" in second
+    assert second.startswith("machine (") and "dry run on the CPU" in second
     kept = json.loads((tmp_path / "card.json").read_text())
     assert list(kept) == ["stamp", "no_such_step", "machine"]
     assert all(callable(getattr(steps, name)) for name in STEPS)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a card")
-def test_a_minibatch_is_timed_and_what_needs_a_card_is_said() -> None:
+@pytest.mark.skipif(torch.cuda.is_available(), reason="requires a machine without a GPU")
+def test_minibatch_is_timed_and_graph_requires_a_gpu() -> None:
     answer = steps.minibatch("cpu", "", members=(1, 2), widths=(8,), seconds=0.01)
     one, two = answer["figures"]
     assert (one["members"], two["members"]) == (1, 2) and min(one["eager"], two["eager"]) > 0
