@@ -92,8 +92,12 @@ def _choices(best_of: Mapping[str, Sequence[Any]] | Sequence[Any]) -> list[dict[
     if isinstance(best_of, Mapping):
         lists = product(*best_of.values())
         best_of = [dict(zip(best_of, values, strict=True)) for values in lists]
-    found = [_numbers(one) for one in best_of]
-    return [one for i, one in enumerate(found) if one not in found[:i]]
+    combinations = [_numbers(combination) for combination in best_of]
+    return [
+        combination
+        for i, combination in enumerate(combinations)
+        if combination not in combinations[:i]
+    ]
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:

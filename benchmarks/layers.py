@@ -133,8 +133,8 @@ def measure(system: str, env: str, num_envs: int, seconds: float, **more: Any) -
 def _processor_seconds() -> float:
     """Return the CPU seconds of this process and its children so far."""
     mine = psutil.Process()
-    times = [one.cpu_times() for one in (mine, *mine.children(recursive=True))]
-    return float(sum(own.user + own.system for own in times))
+    times = [process.cpu_times() for process in (mine, *mine.children(recursive=True))]
+    return float(sum(spent.user + spent.system for spent in times))
 
 
 def turns(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -195,25 +195,26 @@ def alone(env: str, num_envs: int, seconds: float, rounds: int = 0) -> dict[str,
     wrappers are left out. `steps_per_cpu_second` counts the CPU time that the processes used.
     """
     with multiprocessing.get_context("fork").Pool(num_envs) as pool:
-        found = pool.starmap(_loop, [(env, rounds, seconds)] * num_envs, chunksize=1)
+        results = pool.starmap(_loop, [(env, rounds, seconds)] * num_envs, chunksize=1)
     return {
-        "steps_per_second": sum(steps / wall for steps, wall, _ in found),
-        "steps_per_cpu_second": sum(one[0] for one in found) / sum(one[2] for one in found),
+        "steps_per_second": sum(steps / wall for steps, wall, _ in results),
+        "steps_per_cpu_second": sum(result[0] for result in results)
+        / sum(result[2] for result in results),
     }
 
 
 def _loop(env: str, rounds: int, seconds: float) -> tuple[int, float, float]:
     """Return the steps, seconds and CPU seconds of the environment's own loop."""
-    copy = maker(env, rounds)().unwrapped
-    copy.reset()
+    instance = maker(env, rounds)().unwrapped
+    instance.reset()
     drawn = np.random.default_rng(0).integers(0, 2, (64, _ROWS))
     rows = itertools.cycle([list(row) for row in drawn])
     steps, began, cpu = 0, time.perf_counter(), time.thread_time()
     while time.perf_counter() - began < seconds:
         for action in next(rows):
-            _, _, terminated, truncated, _ = copy.step(action)
+            _, _, terminated, truncated, _ = instance.step(action)
             if terminated or truncated:
-                copy.reset()
+                instance.reset()
         steps += _ROWS
     return steps, time.perf_counter() - began, time.thread_time() - cpu
 

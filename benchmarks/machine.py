@@ -64,13 +64,13 @@ def commit() -> str | None:
 
 def versions() -> dict[str, str | None]:
     """Return the versions of slipstream and its peers; None for packages that are not installed."""
-    found: dict[str, str | None] = {}
+    installed: dict[str, str | None] = {}
     for name in LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            installed[name] = None
+    return installed
 
 
 def threads() -> int:
@@ -139,8 +139,8 @@ def _busy_seconds() -> float:
 def _own_seconds() -> float:
     """Return the CPU seconds of this process, its finished children and its living ones."""
     process = psutil.Process()
-    own = process.cpu_times()
-    total = own.user + own.system + own.children_user + own.children_system
+    times = process.cpu_times()
+    total = times.user + times.system + times.children_user + times.children_system
     for child in process.children(recursive=True):
         try:
             times = child.cpu_times()

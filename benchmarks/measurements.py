@@ -28,16 +28,16 @@ def read(path: Path) -> list[Measurement]:
 
 def write(path: Path, suite: str, measured: Measurement) -> None:
     """Replace a case's measurement in the file, or append it."""
-    found = {one["case"]: one for one in read(path)} | {measured["case"]: measured}
-    write_json(path, {"suite": suite, "measured": list(found.values())})
+    by_case = {case["case"]: case for case in read(path)} | {measured["case"]: measured}
+    write_json(path, {"suite": suite, "measured": list(by_case.values())})
 
 
 def find(path: Path, row: str) -> tuple[Measurement, Mapping[str, Any]]:
     """Return the first row of this name, and the measurement that contains it."""
     for measured in read(path):
-        for one in measured["rows"]:
-            if one["case"] == row:
-                return measured, one
+        for candidate in measured["rows"]:
+            if candidate["case"] == row:
+                return measured, candidate
     raise ConfigError(f"{path} has no row {row}. Measure it, or name another row.")
 
 

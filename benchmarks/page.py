@@ -78,7 +78,7 @@ def render(page: str, folder: Path) -> str:
 
     def filled(match: re.Match[str]) -> str:
         measured, named = measurements.read(folder / match["file"]), match["cases"].split()
-        chosen = [one for one in measured if not named or one["case"] in named]
+        chosen = [case for case in measured if not named or case["case"] in named]
         body = "\n\n".join(_table(stamp, list(group)) for stamp, group in groupby(chosen, _stamp))
         return f"{match[1]}\n{body or 'Not measured yet.'}\n\n<!-- end -->"
 
@@ -105,7 +105,7 @@ def _first(folder: Path) -> str:
 def _studies(folder: Path) -> str:
     """Return the table of search durations: their steps by the measured steps per second."""
     widths = [
-        one for one in measurements.read(folder / "study.json") if one["case"] == "study_widths"
+        case for case in measurements.read(folder / "study.json") if case["case"] == "study_widths"
     ]
     if not widths:
         return "Not measured yet."
@@ -163,7 +163,7 @@ def illustrate(page: str, files: Path, folder: Path) -> str:
 
     def drawn(match: re.Match[str]) -> str:
         measured, body = measurements.read(files / f"{match['file']}.json"), "Not measured yet."
-        figure = throughput([row for one in measured for row in one["rows"]])
+        figure = throughput([row for case in measured for row in case["rows"]])
         if figure is not None:
             name = f"{match['file']}-throughput.png"
             folder.mkdir(exist_ok=True)
@@ -179,9 +179,13 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Draw steps per second by num_envs, a panel for each environment; None without data."""
     cells = [cell for row in rows if row["case"] == "systems" for cell in row.get("cells", ())]
     cells = [cell for cell in cells if cell.get("copies") and cell["steps_per_second"]]
-    kinds = {cell["env"]: [one for one in cells if one["env"] == cell["env"]] for cell in cells}
+    kinds = {
+        cell["env"]: [other for other in cells if other["env"] == cell["env"]] for cell in cells
+    }
     # A single num_envs has no line.
-    kinds = {env: own for env, own in kinds.items() if len({one["copies"] for one in own}) > 1}
+    kinds = {
+        env: group for env, group in kinds.items() if len({cell["copies"] for cell in group}) > 1
+    }
     if not kinds:
         return None
     height = 0.9 + 2.6 * len(kinds)

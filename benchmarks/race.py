@@ -45,7 +45,7 @@ class Race(NamedTuple):
         The goal is missed if slipstream misses more seeds than the peer.
         """
         sides = [
-            [float(one["seconds"]) if one["reached"] else math.inf for one in side]
+            [float(answer["seconds"]) if answer["reached"] else math.inf for answer in side]
             for side in (self.mine, self.theirs)
         ]
         mine, theirs = sides
@@ -84,8 +84,8 @@ def race(
     mine, theirs = [], []
     with Neighbours() as neighbours:
         for seed in seeds:
-            own = {**config, "training": {**config["training"], "seed": seed}}
-            asked = {"config": own, **score}
+            config_of_seed = {**config, "training": {**config["training"], "seed": seed}}
+            asked = {"config": config_of_seed, **score}
             mine.append(run_worker("ours.training.seconds_to_score", asked, timeout=_TIMEOUT))
             asked = {**peer, "threads": n, "seed": seed, **score}
             theirs.append(run_worker(_PEER, asked, threads=n, timeout=_TIMEOUT))

@@ -171,9 +171,9 @@ def run_suite(
     for i, name in enumerate(chosen):
         say(name)
         until = math.inf if full else began + _LIMIT_SECONDS * (i + 1) / len(chosen)
-        own = replace(options, case=name, spec=specs.get(name, {}), until=until)
+        case_options = replace(options, case=name, spec=specs.get(name, {}), until=until)
         measured: dict[str, Any] = {"case": name, "command": command, **stamp, "rows": []}
-        for row in _rows(cases[name], own):
+        for row in _rows(cases[name], case_options):
             measured["rows"].append(row.as_json())
             if path is not None:
                 measurements.write(path, suite, measured)

@@ -77,10 +77,10 @@ def run_worker(
         ) from None
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
-        said = (done.stderr or done.stdout).strip()[-_TAIL:]
+        output = (done.stderr or done.stdout).strip()[-_TAIL:]
         raise WorkerError(
             f"{worker} failed with exit code {done.returncode}. If a peer is missing, "
-            f"`pip install --no-deps -r requirements/peers.lock` installs it. Output:\n{said}"
+            f"`pip install --no-deps -r requirements/peers.lock` installs it. Output:\n{output}"
         )
     answer: dict[str, Any] = json.loads(lines[-1])
     return answer
@@ -111,14 +111,14 @@ def side_by_side(
 
     with ThreadPoolExecutor(len(sets)) as pool:
         answers = list(pool.map(answer, sets))
-    largest = {name: max(one[name] for one in answers) for name in answers[0]}
-    return {**largest, "steps_per_second": sum(one["steps_per_second"] for one in answers)}
+    largest = {name: max(figures[name] for figures in answers) for name in answers[0]}
+    return {**largest, "steps_per_second": sum(figures["steps_per_second"] for figures in answers)}
 
 
 def stay_on(cores: Sequence[int]) -> None:
     """Pin this process to the given cores, counted within its CPU affinity."""
-    own = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {own[i] for i in cores})
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {allowed[i] for i in cores})
 
 
 def steps_per_second(step: Callable[[], int], seconds: float) -> float:

@@ -26,12 +26,12 @@ _PLATFORMS = (
 
 def pins(lines: Iterable[str]) -> dict[str, str]:
     """Return versions by normalised name from a lock file or from `pip list --format=freeze`."""
-    found = {}
+    versions = {}
     for line in lines:
         name, _, version = line.split("#")[0].strip().partition("==")
         if version:
-            found[re.sub(r"[-_.]+", "-", name).lower()] = version.split(";")[0].strip()
-    return found
+            versions[re.sub(r"[-_.]+", "-", name).lower()] = version.split(";")[0].strip()
+    return versions
 
 
 def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> list[str]:

@@ -52,9 +52,9 @@ def machine(device: str, out: str) -> Answer:
 
 def doctor(device: str, out: str) -> Answer:
     """Return the lines of `slipstream doctor` about GPUs and torch."""
-    said = _run([*_COMMAND, "doctor"])
-    named = [line for line in said.splitlines() if "torch" in line or "GPU" in line]
-    return {"told": "\n".join(" ".join(line.split()) for line in named), "said": said}
+    output = _run([*_COMMAND, "doctor"])
+    named = [line for line in output.splitlines() if "torch" in line or "GPU" in line]
+    return {"told": "\n".join(" ".join(line.split()) for line in named), "said": output}
 
 
 def tests(device: str, out: str, files: Sequence[str] = _TESTS) -> Answer:
@@ -95,12 +95,12 @@ def resume(device: str, out: str, steps: int = 40_000) -> Answer:
         _run(_train(other, "cpu", steps))
         states = [_state(path) for path in (killed, whole, other)]
     gaps = [_difference(states[0], state) for state in states[1:]]
-    told = (
+    summary = (
         f"{'killed' if alive else 'NOT killed, because it ended before'}, resumed, scored "
         f"({scored[-1].strip()}); largest difference from an uninterrupted run "
         f"{gaps[0]:.3g}, from a CPU run {gaps[1]:.3g}"
     )
-    return {"told": told, "killed": alive, "gaps": gaps}
+    return {"told": summary, "killed": alive, "gaps": gaps}
 
 
 def _train(path: Path, device: str, steps: int) -> list[str]:
@@ -117,10 +117,10 @@ def _state(run: Path) -> dict[str, Any]:
     return state
 
 
-def _difference(one: dict[str, Any], other: dict[str, Any]) -> float:
+def _difference(first: dict[str, Any], second: dict[str, Any]) -> float:
     """Return the largest difference between two agents' numbers."""
-    names = [name for name in one if "parameters." in name]
-    return max(float(np.abs(one[n].astype(float) - other[n].astype(float)).max()) for n in names)
+    names = [name for name in first if "parameters." in name]
+    return max(float(np.abs(first[n].astype(float) - second[n].astype(float)).max()) for n in names)
 
 
 def graph(device: str, out: str) -> Answer:
@@ -167,9 +167,9 @@ def minibatch(
             except RuntimeError as error:  # out of memory, no GPU, or capture failed
                 figure["failed"] = str(error).splitlines()[0]
             figures.append(figure)
-            told = [f"{figure[n]:.3g} ms {n}" for n in ("eager", "graph") if n in figure]
-            told += [figure["failed"]] if "failed" in figure else []
-            lines.append(f"M={m} {width}x{width}: {', '.join(told)}")
+            parts = [f"{figure[n]:.3g} ms {n}" for n in ("eager", "graph") if n in figure]
+            parts += [figure["failed"]] if "failed" in figure else []
+            lines.append(f"M={m} {width}x{width}: {', '.join(parts)}")
     return {"told": "\n".join(lines), "figures": figures}
 
 
@@ -182,8 +182,8 @@ def _minibatch(device: str, members: int, width: int) -> Callable[[], Any]:
     )
     config = PPOConfig(n_steps=_ROWS, batch_size=_ROWS, net_arch=(width, width))
     policy = TorchPPO(config, spec, range(members), 1).policy
-    own = TorchGroup(policy, 1, everyone, where)
-    group, network = own.group(policy.parameters), own.network
+    torch_group = TorchGroup(policy, 1, everyone, where)
+    group, network = torch_group.group(policy.parameters), torch_group.network
 
     def model(weights: Any, rows: Rows) -> Any:
         head = network.head(weights, rows.x)
@@ -265,21 +265,21 @@ def halves(
                 vars(torch_ppo)["_MIN_DOUBLE_BUFFERED_ENVS"] = least
                 figure[name] = phases(config, seconds, device)["steps_per_second"]
             figures.append(figure)
-    told = [
+    lines = [
         f"M={f['members']} N={f['copies']}: {f['halves']:,.0f} steps/s in halves, "
         f"{f['whole']:,.0f} at once"
         for f in figures
     ]
-    return {"told": "\n".join(told), "figures": figures}
+    return {"told": "\n".join(lines), "figures": figures}
 
 
 def suite(device: str, out: str) -> Answer:
     """Run `python -m benchmarks gpu` and write its rows to gpu.json."""
     file = str(Path(out) / "gpu.json")
-    said = _run([sys.executable, "-m", "benchmarks", "gpu", "--json", file])
+    output = _run([sys.executable, "-m", "benchmarks", "gpu", "--json", file])
     return {
-        "told": "Nothing was measured" if "Nothing was" in said else f"see {file}",
-        "said": said,
+        "told": "Nothing was measured" if "Nothing was" in output else f"see {file}",
+        "said": output,
     }
 
 

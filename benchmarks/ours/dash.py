@@ -40,15 +40,15 @@ def point(points: int) -> dict[str, float]:
             page.wait_for_selector("#link:text-is('live')")
             page.wait_for_selector(".chart canvas")
             curve = page.locator(".chart:has-text('Score of recent') [role=img]")
-            found = []
+            latencies = []
             for k in range(points):
                 time.sleep((points - 1 - k) / points)  # the last one waits for a whole poll
                 before, began = curve.get_attribute("aria-label"), time.perf_counter()
                 add_rows(run, rows_of(4, 1_001 + k, 1_002 + k))
                 while curve.get_attribute("aria-label") == before:  # shows the last values
                     time.sleep(0.01)
-                found.append(time.perf_counter() - began)
-    return {"slowest": max(found)}
+                latencies.append(time.perf_counter() - began)
+    return {"slowest": max(latencies)}
 
 
 def trials(trials: int, folds: int) -> dict[str, float]:
@@ -68,8 +68,8 @@ def watchers(watchers: int, lines: int) -> dict[str, float]:
         run = write_run(Path(parent) / "run", members=1, iterations=100)
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])
-        found = asyncio.run(_watched(run, watchers, lines))
-    return {"p99": 1e3 * float(np.quantile(found, 0.99))}
+        latencies = asyncio.run(_watched(run, watchers, lines))
+    return {"p99": 1e3 * float(np.quantile(latencies, 0.99))}
 
 
 async def _watched(run: Path, count: int, lines: int) -> list[float]:
@@ -118,16 +118,16 @@ async def _watched(run: Path, count: int, lines: int) -> list[float]:
         while not all(steps[-1] in times for times in have) and time.perf_counter() < deadline:
             await asyncio.sleep(0.02)
     server.should_exit = True
-    for one in tasks:
-        one.cancel()
+    for task in tasks:
+        task.cancel()
     await serving
     return [max(times[step] for times in have) - saw[step] for step in steps]
 
 
 def _newest(text: str) -> str:
     """Return the step count of the last row in an update that a watcher received, or ""."""
-    found = re.findall(r"\[0\.0,(\d+)\.0,", text)
-    return found[-1] if found else ""
+    step_counts = re.findall(r"\[0\.0,(\d+)\.0,", text)
+    return step_counts[-1] if step_counts else ""
 
 
 @contextmanager
@@ -222,9 +222,9 @@ def _serving(folder: Path) -> Iterator[tuple[int, str, str]]:
 def _cookie(port: int, token: str) -> str:
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
     link.request("GET", f"/?token={token}", headers={"Host": "localhost"})
-    found = link.getresponse().getheader("set-cookie") or ""
+    cookie = link.getresponse().getheader("set-cookie") or ""
     link.close()
-    return found.partition(";")[0]
+    return cookie.partition(";")[0]
 
 
 def _followed(port: int, cookie: str, page: str) -> http.client.HTTPResponse:

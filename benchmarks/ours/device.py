@@ -156,23 +156,34 @@ def mean_trial(members: int = _FOLDS, **agent: Any) -> Iterator[tuple[dict[str, 
     def mean(name: str) -> float:
         bounds = space[name]
         numbers = bounds.get("choices") or (bounds["low"], bounds["high"])
-        return float(np.mean([one[0] if isinstance(one, list) else one for one in numbers]))
+        return float(
+            np.mean([number[0] if isinstance(number, list) else number for number in numbers])
+        )
 
     num_envs, rows = 16, 4096
     widths = [int(mean("agent.net_arch"))] * 3
     n_steps = math.ceil(mean("agent.rollout_rows") / rows) * rows // num_envs
-    own = {"net_arch": widths, "activation": "relu", "batch_size": rows, "n_steps": n_steps}
-    own |= {"n_epochs": int(mean("agent.n_epochs")), **agent}
+    agent_config = {
+        "net_arch": widths,
+        "activation": "relu",
+        "batch_size": rows,
+        "n_steps": n_steps,
+    }
+    agent_config |= {"n_epochs": int(mean("agent.n_epochs")), **agent}
     env: dict[str, Any] = {"name": "portfolio", "features": list(PLANTED_FEATURES)}
     for path, value in space_settings("cappuccino").items():
         at, (section, *between, key) = env, path.split(".")
-        for one in between if section == "env" else ():
-            at = at.setdefault(one, {})
+        for name in between if section == "env" else ():
+            at = at.setdefault(name, {})
         at |= {key: value} if section == "env" else {}
     training = {"num_envs": num_envs, "members": members, "total_timesteps": 10**9}
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         SyntheticCrypto().write(folder, _BARS)
-        config = {"env": {**env, "data": {"folder": folder}}, "agent": own, "training": training}
+        config = {
+            "env": {**env, "data": {"folder": folder}},
+            "agent": agent_config,
+            "training": training,
+        }
         yield {**config, "evaluation": {"every": 1.0}}, mean("training.total_timesteps")
 
 
@@ -193,17 +204,19 @@ def cappuccino(
         precision: `training.precision` on the CPU.
     """
     with mean_trial(members, **agent) as (config, total):
-        own = config["agent"]
+        agent_config = config["agent"]
         if learner == "compiled" or device == "cpu":
             config["training"] |= {"learner": learner, "precision": precision}
             env = {name: value for name, value in config["env"].items() if name != "name"}
             seen = math.prod(resolve_environment("portfolio", env).spec.observation_shape)
-            layers = list(pairwise([seen + 1, *own["net_arch"]]))  # actor and critic
+            layers = list(pairwise([seen + 1, *agent_config["net_arch"]]))  # actor and critic
             # An update begins with a forward pass of the critic over its rollout.
             values = sum(2.0 * a * b for a, b in layers)
-            answer = speed(config, seconds, 2.0 * own["n_epochs"] * operations(layers) + values)
+            answer = speed(
+                config, seconds, 2.0 * agent_config["n_epochs"] * operations(layers) + values
+            )
         else:
             answer = phases(config, seconds, device)
     work = _FOLDS * total / answer["steps_per_second"]
-    told = {"trial_hours": work / 3600, "days": _TRIALS * work / 86_400}
-    return {**answer, **told, "width": own["net_arch"][0]}
+    totals = {"trial_hours": work / 3600, "days": _TRIALS * work / 86_400}
+    return {**answer, **totals, "width": agent_config["net_arch"][0]}

@@ -53,14 +53,14 @@ def products(threads: int, layers: Sequence[Sequence[int]], rows: int) -> dict[s
     """
     places = [_Layers(layers, rows, seed) for seed in range(threads)]
     work = threads * rows * operations(layers)
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     with ThreadPoolExecutor(threads) as pool:
         for name, multiply in _libraries().items():
             calls = [partial(place.pass_by, multiply) for place in places]
             seconds = _best(partial(_together, pool, calls))
-            found[name] = work / seconds / 1e9
-    fastest = max(found, key=lambda name: found[name])
-    return {**found, "best": found[fastest], "fastest": fastest}
+            rates[name] = work / seconds / 1e9
+    fastest = max(rates, key=lambda name: rates[name])
+    return {**rates, "best": rates[fastest], "fastest": fastest}
 
 
 class _Layers:
@@ -81,8 +81,8 @@ class _Layers:
 
     def pass_by(self, multiply: Callable[..., object]) -> None:
         """Calculate all products once with one library."""
-        for one in self.products:
-            multiply(*one)
+        for product in self.products:
+            multiply(*product)
 
 
 def _libraries() -> dict[str, Callable[..., object]]:
@@ -93,14 +93,14 @@ def _libraries() -> dict[str, Callable[..., object]]:
     )
     plain, transposed = loops["add_product"], loops["add_transposed_product"]
 
-    def own(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    def blocked(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
         """Multiply in blocks of rows, as slipstream's update does."""
         forward = a.flags.c_contiguous
         for first in range(0, len(a) if forward else len(b), _BLOCK):
-            one = slice(first, first + _BLOCK)
-            plain(a[one], b, c[one]) if forward else transposed(a.T[one], b[one], c)
+            block = slice(first, first + _BLOCK)
+            plain(a[block], b, c[block]) if forward else transposed(a.T[block], b[block], c)
 
-    found: dict[str, Callable[..., object]] = {"own": own, "numpy": np.matmul}
+    libraries: dict[str, Callable[..., object]] = {"own": blocked, "numpy": np.matmul}
     if importlib.util.find_spec("torch") is not None:
         import torch
 
@@ -109,8 +109,8 @@ def _libraries() -> dict[str, Callable[..., object]]:
         def of_torch(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
             torch.mm(torch.from_numpy(a), torch.from_numpy(b), out=torch.from_numpy(c))
 
-        found["torch"] = of_torch
-    return found
+        libraries["torch"] = of_torch
+    return libraries
 
 
 def _together(pool: ThreadPoolExecutor, calls: Sequence[Callable[[], object]]) -> None:

@@ -137,8 +137,8 @@ def step_face(through: str, num_envs: int, seconds: float) -> dict[str, float]:
         seconds: duration of the measurement.
     """
     actions = np.random.default_rng(0).integers(0, 2, (16, num_envs))
-    own = through in ("arrays", "values")
-    make = slipstream.make_vec if own else partial(slipstream.make_adapter, through)
+    native = through in ("arrays", "values")
+    make = slipstream.make_vec if native else partial(slipstream.make_adapter, through)
     env: Any = make("cartpole", num_envs)
     env.reset()
     rows, out = actions[..., None], allocate_buffers(env) if through == "arrays" else None

@@ -34,8 +34,8 @@ def scores(config: Mapping[str, Any], precision: str) -> dict[str, Any]:
             SyntheticForex().write(folder, _BARS, 1)
             noise = [f"noise_{i}" for i in range(NOISE_COLUMNS)]
             env |= {"data": {"folder": folder, "spread_pips": 0.0}, "features": ["signal", *noise]}
-        own = {"members": _MEMBERS, "seed": 0, "learner": "torch", "precision": precision}
-        training = {**config.get("training", {}), **own}
+        overrides = {"members": _MEMBERS, "seed": 0, "learner": "torch", "precision": precision}
+        training = {**config.get("training", {}), **overrides}
         run, _ = resolve({**config, "env": env, "training": training}).with_opponent()
         steps, num_envs = int(run.training.total_timesteps), int(run.training.num_envs)
         environment = resolve_environment(run.env_name, run.env_settings)
@@ -43,6 +43,6 @@ def scores(config: Mapping[str, Any], precision: str) -> dict[str, Any]:
         shard.reset()
         for spent in range(0, steps, run.agent.iteration_steps(num_envs) * num_envs):
             shard.iterate(spent / steps)
-        found = shard.evaluate("test", _EPISODES, _FRESH)
-    assert found is not None
-    return {"scores": found.mean(axis=1).tolist(), "steps": steps}
+        results = shard.evaluate("test", _EPISODES, _FRESH)
+    assert results is not None
+    return {"scores": results.mean(axis=1).tolist(), "steps": steps}

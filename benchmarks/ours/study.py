@@ -97,7 +97,9 @@ def _command(*words: str) -> None:
 def _read(path: Path, report: float) -> Ran:
     study = StudyFolder(path)
     held = [
-        one for one in csv_table.read_table(study.machine)["memory_gib"] if isinstance(one, float)
+        value
+        for value in csv_table.read_table(study.machine)["memory_gib"]
+        if isinstance(value, float)
     ]
     folds = study.provenance["environment"]["folds"]
     with Ledger(study.ledger, read_only=True) as ledger:
@@ -151,11 +153,11 @@ def _cluster(nodes: int) -> Iterator[Sequence[str]]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
-    each = {"num_cpus": 1, "object_store_memory": _STORE}
-    made = Cluster(initialize_head=True, head_node_args=each)
+    node_args = {"num_cpus": 1, "object_store_memory": _STORE}
+    made = Cluster(initialize_head=True, head_node_args=node_args)
     try:
         for _ in range(nodes - 1):
-            made.add_node(**each)
+            made.add_node(**node_args)
         yield ("--cluster", made.address)
     finally:
         made.shutdown()

@@ -180,9 +180,9 @@ class _UntilBeaten:
 
 def _wins(run: Run, games: int, seed: int) -> dict[str, float]:
     """Return the share of games that the selected policy wins against each bot, from both sides."""
-    one, name = Player("learner", run.best_policy(0), run), run.config.env_name
-    found = {bot: play(name, one, Player(bot), games, seed) for bot in ("weak", "strong")}
-    return {f"won_{bot}": float((played.result == 1).mean()) for bot, played in found.items()}
+    learner, name = Player("learner", run.best_policy(0), run), run.config.env_name
+    outcomes = {bot: play(name, learner, Player(bot), games, seed) for bot in ("weak", "strong")}
+    return {f"won_{bot}": float((played.result == 1).mean()) for bot, played in outcomes.items()}
 
 
 def seconds_to_wins(

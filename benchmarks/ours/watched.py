@@ -41,7 +41,7 @@ def write_status(folder: Path, status: Status) -> None:
 def rows_of(members: int, first: int, last: int) -> list[dict[str, Any]]:
     """Return rows of `metrics.csv` for iterations of a training whose score rises."""
     draws = np.random.default_rng(first)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for iteration in range(first, last):
         shared: dict[str, Any] = {
             "steps": 2_048 * iteration,
@@ -58,8 +58,8 @@ def rows_of(members: int, first: int, last: int) -> list[dict[str, Any]]:
             looked = iteration % 20 == 0
             row["cpu_percent"] = 180 + float(draws.normal(0, 8)) if looked else None
             row["memory_gib"] = 0.61 if looked else None
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 def add_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
@@ -148,7 +148,7 @@ def append_members(folder: Path, first: int, count: int, folds: int, points: int
     (folder / "live").mkdir(exist_ok=True)
     draws, now = np.random.default_rng(1), time.time()
     for point in range(points):
-        said = [
+        rows = [
             MemberProgress(
                 Slot("search", first + k, 0, fold).name,
                 round(STEPS * (point + 1) / (points + 12 + 7 * k)),
@@ -158,7 +158,7 @@ def append_members(folder: Path, first: int, count: int, folds: int, points: int
             for k in range(count)
             for fold in range(folds)
         ]
-        append(folder / "live" / PROGRESS_FILE, said)
+        append(folder / "live" / PROGRESS_FILE, rows)
 
 
 def add_trial(folder: Path, number: int, kind: str = "complete", reason: str = "") -> None:
@@ -174,13 +174,13 @@ def _verdict(
     number: int, params: Mapping[str, float], folds: int, draws: np.random.Generator, at: float
 ) -> TrialDecision:
     skill = 1.5 - 2 * abs(math.log10(params["agent.learning_rate"]) + 3.2)
-    each = [skill + float(draws.normal(0, 0.5)) for _ in range(folds)]
+    fold_scores = [skill + float(draws.normal(0, 0.5)) for _ in range(folds)]
     kind = "failed" if number % 23 == 22 else "complete" if number % 5 < 2 else "pruned"
     reason = "a weight of member 3 is NaN after 12 updates" if kind == "failed" else ""
-    told = [{"score": one, "inactive": False} for one in each]
-    score = None if kind == "failed" else sum(each) / folds
+    folds_record = [{"score": score_of_fold, "inactive": False} for score_of_fold in fold_scores]
+    score = None if kind == "failed" else sum(fold_scores) / folds
     stage = 2 if kind == "complete" else 0
-    return TrialDecision(number, stage, 30, STEPS, kind, score, told, None, reason, at)
+    return TrialDecision(number, stage, 30, STEPS, kind, score, folds_record, None, reason, at)
 
 
 def _ask(ledger: Ledger, ask: Suggestion) -> None:

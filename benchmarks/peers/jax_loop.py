@@ -215,12 +215,14 @@ def _ppo(n_envs: int, n_steps: int, epochs: int, parts: int) -> tuple[Tree, Call
 
         begin = (jnp.zeros(n_envs), last)
         _, advantage = lax.scan(back, begin, (reward, value, ended), reverse=True)
-        flat = [one.reshape(-1, *one.shape[2:]) for one in (seen, action, log_prob, advantage)]
+        flat = [
+            array.reshape(-1, *array.shape[2:]) for array in (seen, action, log_prob, advantage)
+        ]
         flat.append((advantage + value).reshape(-1))
 
         def epoch(carry: Tree, key: jax.Array) -> tuple[Tree, None]:
             mixed = random.permutation(key, n_envs * n_steps)
-            drawn = [one[mixed].reshape(parts, -1, *one.shape[1:]) for one in flat]
+            drawn = [array[mixed].reshape(parts, -1, *array.shape[1:]) for array in flat]
             carry, _ = lax.scan(minibatch, carry, drawn)
             return carry, None
 
@@ -294,7 +296,7 @@ def _sac(width: int) -> tuple[Tree, Callable[[Tree], Tree]]:
     """Return the initial training state, and a call of 256 steps with a 256-row update a step."""
     keys = random.split(random.key(1), 3)
     actor = _mlp(keys[0], [3, width, width, 2])
-    critics = tuple(_mlp(one, [4, width, width, 1]) for one in keys[1:])
+    critics = tuple(_mlp(key, [4, width, width, 1]) for key in keys[1:])
     targets = jax.tree.map(jnp.copy, critics)
     temperature = jnp.zeros(())
     params = (actor, critics, temperature)
@@ -314,7 +316,7 @@ def _sac(width: int) -> tuple[Tree, Callable[[Tree], Tree]]:
 
     def judge(critics: Tree, obs: jax.Array, action: jax.Array) -> list[jax.Array]:
         x = jnp.concatenate([obs, action], -1)
-        return [_apply(one, x, jax.nn.relu)[:, 0] for one in critics]
+        return [_apply(critic, x, jax.nn.relu)[:, 0] for critic in critics]
 
     def update(carry: Tree, rows: Tree, key: jax.Array) -> Tree:
         (actor, critics, temperature), targets, (of_actor, of_critics, of_alpha) = carry
@@ -366,7 +368,7 @@ def _sac(width: int) -> tuple[Tree, Callable[[Tree], Tree]]:
         inner, _ = lax.scan(step, state[0], random.split(use, _STEPS_A_CALL))
         return inner, key
 
-    moments = tuple(_adam_start(one) for one in params)
+    moments = tuple(_adam_start(tree) for tree in params)
     replay = jnp.zeros((_REPLAY, 8)) + 0.1  # the first update needs a full batch
     pendulum = (jnp.float32(0.3), jnp.float32(0.0), jnp.int32(0))
     inner = ((params, targets, moments), replay, pendulum, jnp.int32(_STARTS))

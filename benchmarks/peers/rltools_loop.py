@@ -47,15 +47,15 @@ def alone(cores: list[int], seconds: float, **asked: Any) -> dict[str, float]:
     """Run the loop in this process, on the given cores."""
     stay_on(cores)
     loop = _module(**asked).State(1)
-    each, warm_up = (64 * 256, 2) if asked["algorithm"] == "PPO" else (1, _WARM_UP)
+    call_steps, warm_up = (64 * 256, 2) if asked["algorithm"] == "PPO" else (1, _WARM_UP)
     for _ in range(warm_up):
         loop.step()
-    some, calls, began = 1 if each > 1 else 50, 0, time.perf_counter()
+    some, calls, began = 1 if call_steps > 1 else 50, 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
         for _ in range(some):
             loop.step()
         calls += some
-    return {"steps_per_second": each * calls / (time.perf_counter() - began)}
+    return {"steps_per_second": call_steps * calls / (time.perf_counter() - began)}
 
 
 def _module(algorithm: str, width: int, products: str) -> Any:

@@ -152,7 +152,7 @@ def ppo_gym(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]
     seconds = time.perf_counter() - began
     made = (gymnasium.make(env_id) for _ in range(episodes))
     returns = fresh_returns(
-        [wrapper(one) if wrapper else one for one in made],
+        [wrapper(env) if wrapper else env for env in made],
         lambda rows: list(model.predict(np.stack(rows), deterministic=True)[0]),
         seed=seed,
     )
@@ -250,15 +250,15 @@ def mean_trial_alone(cores: Sequence[int], seconds: float, **agent: Any) -> dict
     stay_on(cores)
     torch.set_num_threads(len(cores))
     with ours.mean_trial(1, **agent) as (config, _):
-        own, num_envs = config["agent"], config["training"]["num_envs"]
+        agent_config, num_envs = config["agent"], config["training"]["num_envs"]
         rules = {name: value for name, value in config["env"].items() if name != "name"}
         env = VecMonitor(slipstream.make_adapter("sb3", config["env"]["name"], num_envs, **rules))
         sizes = {
-            "n_steps": own["n_steps"],
-            "batch_size": own["batch_size"],
-            "n_epochs": own["n_epochs"],
+            "n_steps": agent_config["n_steps"],
+            "batch_size": agent_config["batch_size"],
+            "n_epochs": agent_config["n_epochs"],
         }
-        network = {"net_arch": own["net_arch"], "activation_fn": torch.nn.ReLU}
+        network = {"net_arch": agent_config["net_arch"], "activation_fn": torch.nn.ReLU}
         model = PPO("MlpPolicy", env, seed=1, device="cpu", policy_kwargs=network, **sizes)
         watch = _Iterations(seconds, warm_up=0)
         model.learn(10**9, callback=watch)
@@ -350,10 +350,10 @@ def learn(
         env = slipstream.make_adapter("sb3", game, num_envs)
     else:
         env = make_vec_env(game, n_envs=num_envs, seed=seed, vec_env_cls=_KINDS[vector])
-    own = {name: _schedule(value) for name, value in {**settings, **rounds}.items()}
+    kwargs = {name: _schedule(value) for name, value in {**settings, **rounds}.items()}
     if net_arch:
-        own["policy_kwargs"] = {"net_arch": list(net_arch)}
-    model = _AGENTS[agent]("MlpPolicy", env, seed=seed, device="cpu", **own)
+        kwargs["policy_kwargs"] = {"net_arch": list(net_arch)}
+    model = _AGENTS[agent]("MlpPolicy", env, seed=seed, device="cpu", **kwargs)
     tested = make_vec_env(game, seed=_TEST_SEED + seed) if tests else None
     watch = _Watch(seconds, warm_up, score, tested, budget / max(tests, 1))
     began = time.perf_counter()

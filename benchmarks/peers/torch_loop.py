@@ -39,7 +39,7 @@ def dqn(
 
     def network() -> nn.Sequential:
         sizes = itertools.pairwise([inputs, *net_arch, choices])
-        layers = [one for a, b in sizes for one in (nn.Linear(a, b), nn.ReLU())]
+        layers = [module for a, b in sizes for module in (nn.Linear(a, b), nn.ReLU())]
         return nn.Sequential(*layers[:-1])
 
     online, target = network(), network()

@@ -23,8 +23,8 @@ def sac_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
     """Measure SAC on Pendulum, 256x256, beside SB3's and beside the limit of this CPU."""
     row = declared_row(settings, settings.spec)
     asked = {"threads": threads(), "layers": [[256, 256]], "rows": 256}
-    own = run_worker("ours.hardware.products", asked, threads=1)["own"]
-    most = 1e9 * own / _operations()
+    loops = run_worker("ours.hardware.products", asked, threads=1)["own"]
+    most = 1e9 * loops / _operations()
     assert row.ours is not None and row.peer is not None
     bound = (
         f"; if an update were its hidden layers' products alone, at the speed of our own on "

@@ -53,7 +53,7 @@ class GymGame:
     episodes: int = 100
 
 
-GAMES = tuple(GymGame(**one) for one in specs_of("train")["gym_defaults"]["games"])
+GAMES = tuple(GymGame(**game) for game in specs_of("train")["gym_defaults"]["games"])
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _row(
         runs=len(whole),
         goal="interval above -5 % of the range",
         holds=holds,
-        cells=tuple(one for pair in ran for one in pair if one),
+        cells=tuple(cell for pair in ran for cell in pair if cell),
     )
     if not whole:
         return row

@@ -234,10 +234,10 @@ def _search_rows(settings: SuiteOptions, study: _Study) -> Iterable[Row]:
         Row(ours=searched, peer=alone, ratio=Ratio.of([searched / alone])),
         Row(ours=ran.peak_bytes / 1e9),
     )
-    told = f"in {ran.trials} trials, {'with' if ran.rungs else 'without'} scores at rungs"
+    text = f"in {ran.trials} trials, {'with' if ran.rungs else 'without'} scores at rungs"
     for row, spec in zip(rows, settings.spec["search"], strict=True):
         row = replace(row, others_cpu=study.others_cpu)
-        yield settings.told(row, spec, told=told, trials=ran.trials)
+        yield settings.told(row, spec, told=text, trials=ran.trials)
 
 
 class Setup(NamedTuple):
@@ -351,9 +351,15 @@ def cluster(settings: SuiteOptions) -> Iterable[Row]:
     row = Row(ours=far["search"], peer=near["search"], ratio=ratio, others_cpu=max(others, more))
     yield settings.told(row, overhead, **words)
     for nodes in (1, 2, 4):
-        one, others = ran[nodes]
-        stretches = max(one["stretches"], 1.0)
-        work = (one["train"] + one["evaluate"] + one["rest"]) / stretches
-        each = {"stretches": stretches, "work": work, "megabytes": one["bytes"] / stretches / 1e6}
-        row = Row(ours=one["search"], others_cpu=others)
-        yield settings.told(row, alone, nodes=nodes, owner=one["owner"], **each, **words)
+        answer, others = ran[nodes]
+        stretches = max(answer["stretches"], 1.0)
+        work = (answer["train"] + answer["evaluate"] + answer["rest"]) / stretches
+        figures_of_nodes = {
+            "stretches": stretches,
+            "work": work,
+            "megabytes": answer["bytes"] / stretches / 1e6,
+        }
+        row = Row(ours=answer["search"], others_cpu=others)
+        yield settings.told(
+            row, alone, nodes=nodes, owner=answer["owner"], **figures_of_nodes, **words
+        )

@@ -29,7 +29,7 @@ def time_to_score(settings: SuiteOptions) -> Iterable[Row]:
     """Measure the seconds until 100 training episodes of CartPole average 475; runs are seeds."""
     spec = settings.spec
     ran = race(spec["ours"], spec["peer"], range(1, 6), score=spec["score"])
-    apart = statistics.median(one["warm_up"] for one in ran.mine)
+    apart = statistics.median(answer["warm_up"] for answer in ran.mine)
     yield ran.row(settings, apart=apart)
 
 
@@ -78,13 +78,13 @@ def jobs_four(settings: SuiteOptions) -> Iterable[Row]:
 
 def _four(folder: Path, steps: int, queued: bool) -> float:
     """Return the seconds of four trainings, in sequence or run by a queue's supervisor."""
-    each = [_train_forex(folder / f"run-{i}", steps) for i in range(4)]
+    commands = [_train_forex(folder / f"run-{i}", steps) for i in range(4)]
     if queued:
-        for command in each:
+        for command in commands:
             _slipstream(["jobs", "add", "--", *command], folder)
-        each = [["jobs", "run", "--until-idle"]]
+        commands = [["jobs", "run", "--until-idle"]]
     began = time.perf_counter()
-    for command in each:
+    for command in commands:
         _slipstream(command, folder)
     return time.perf_counter() - began
 
@@ -124,8 +124,10 @@ def _first_update(out: Path, arguments: Sequence[str], variables: Mapping[str, s
             if table.is_file() and _updated(table):
                 return time.perf_counter() - began
             if process.poll() is not None:
-                said = process.stderr.read().decode() if process.stderr else ""
-                raise WorkerError(f"slipstream train ended before its first update: {said[-500:]}")
+                output = process.stderr.read().decode() if process.stderr else ""
+                raise WorkerError(
+                    f"slipstream train ended before its first update: {output[-500:]}"
+                )
             time.sleep(0.01)
         raise WorkerError("slipstream train made no update within 120 s")
     finally:

@@ -46,14 +46,14 @@ def _in_turns(
     """
     asked = [{"seconds": seconds, "turns": turns, **cell} for cell in cells]
     with Neighbours() as neighbours:
-        found = run_worker("layers.turns", {"cells": asked}, threads=1)
-    return found["cells"], neighbours.share
+        answers = run_worker("layers.turns", {"cells": asked}, threads=1)
+    return answers["cells"], neighbours.share
 
 
 def _median(rates: Turns, system: str) -> float:
     """Return the median of a system's turns, 0 if it is not installed."""
-    own = rates[system]
-    return statistics.median(own) if own else 0.0
+    turns = rates[system]
+    return statistics.median(turns) if turns else 0.0
 
 
 def _beside(rates: Turns, mine: str, other: str, others_cpu: float) -> Row:
@@ -75,7 +75,7 @@ def cheap_vs_async(settings: SuiteOptions) -> Iterable[Row]:
         mine, kind = cell["systems"]
         cores = threads() if mine == "process" else 1
         loops = (_alone(cell["env"], cores, 0.5) for _ in range(settings.runs))
-        bound = statistics.median(float(one["steps_per_second"]) for one in loops)
+        bound = statistics.median(float(loop["steps_per_second"]) for loop in loops)
         words = {**cell, "mine": mine, "bound": bound / 1000}
         if settings.against is not None:
             asked = {"system": mine, "env": cell["env"], "num_envs": cell["num_envs"]}
@@ -84,8 +84,8 @@ def cheap_vs_async(settings: SuiteOptions) -> Iterable[Row]:
             continue
         (rates,), others = _in_turns([cell], 0.25 * settings.seconds, 2 * settings.runs)
         row = _beside(rates, mine, kind, others)
-        what = f"{cores} processes that step one copy each, with no layer"
-        row = replace(row, cells=({"what": what, "steps_per_second": bound},))
+        peer_name = f"{cores} processes that step one env each, with no layer"
+        row = replace(row, cells=({"what": peer_name, "steps_per_second": bound},))
         yield settings.told(row, **words)
 
 
@@ -109,8 +109,8 @@ def _tables(settings: SuiteOptions) -> Iterable[tuple[str, int, Turns, Row, str]
             asked.append({**kind, "num_envs": num_envs, "systems": systems})
             labels.append((label, num_envs))
     seconds, turns = spec["seconds"][settings.full], spec["turns"][settings.full]
-    found, others = _in_turns(asked, seconds, turns)
-    for (label, num_envs), rates in zip(labels, found, strict=True):
+    all_rates, others = _in_turns(asked, seconds, turns)
+    for (label, num_envs), rates in zip(labels, all_rates, strict=True):
         best = _best(rates)
         yield label, num_envs, rates, _beside(rates, spec["systems"][0], best, others), _NAMES[best]
 
@@ -120,8 +120,8 @@ def few_copies(settings: SuiteOptions) -> Iterable[Row]:
     cells: list[dict[str, Any]] = []
     for env, num_envs, _, row, best in _tables(settings):
         assert row.ratio is not None
-        own = {"ours": row.ours, "peer": row.peer, "peer_name": best, "ratio": row.ratio.median}
-        cells.append({"env": env, "copies": num_envs, **own})
+        cell = {"ours": row.ours, "peer": row.peer, "peer_name": best, "ratio": row.ratio.median}
+        cells.append({"env": env, "copies": num_envs, **cell})
     worst = min(cells, key=lambda cell: cell["ratio"])
     row = replace(row, ours=worst["ratio"], peer=None, ratio=None, cells=tuple(cells))
     yield settings.told(row, **worst)
@@ -130,7 +130,9 @@ def few_copies(settings: SuiteOptions) -> Iterable[Row]:
 def systems(settings: SuiteOptions) -> Iterable[Row]:
     """Measure steps per second of every system."""
     for env, num_envs, rates, row, best in _tables(settings):
-        figures = {_NAMES[name]: own and statistics.median(own) for name, own in rates.items()}
+        figures = {
+            _NAMES[name]: values and statistics.median(values) for name, values in rates.items()
+        }
         cells = tuple(
             {"system": name, "env": env, "copies": num_envs, "steps_per_second": figure}
             for name, figure in figures.items()
@@ -149,20 +151,20 @@ def heavy_efficiency(settings: SuiteOptions) -> Iterable[Row]:
     The loop's own speed is that of one process, by its CPU time. The rate of one process per core
     without synchronization is in the cells: a core may be slower while its neighbours work.
     """
-    own, cores, seconds = rounds_for(1e-3), threads(), settings.seconds
-    asked = {"system": "process", "env": "work", "rounds": own, "num_envs": 16 * cores}
+    rounds, cores, seconds = rounds_for(1e-3), threads(), settings.seconds
+    asked = {"system": "process", "env": "work", "rounds": rounds, "num_envs": 16 * cores}
     asked |= {"workers": cores, "seconds": seconds}
 
     def alone() -> float:
-        return float(_alone("work", 1, seconds, own)["steps_per_cpu_second"]) * cores
+        return float(_alone("work", 1, seconds, rounds)["steps_per_cpu_second"]) * cores
 
     with Neighbours() as neighbours:
-        together = _alone("work", cores, seconds, own)
+        together = _alone("work", cores, seconds, rounds)
         bound = float(together["steps_per_second"]) / alone()
     ours = partial(rate, "layers.measure", asked)
     row = settings.row(ours, alone, cores=cores, num_envs=16 * cores, bound=bound)
-    what = f"{cores} processes at once with no layer, of {cores} x one"
-    yield replace(row, cells=({"what": what, "ratio": bound, "others_cpu": neighbours.share},))
+    peer_name = f"{cores} processes at once with no layer, of {cores} x one"
+    yield replace(row, cells=({"what": peer_name, "ratio": bound, "others_cpu": neighbours.share},))
 
 
 def _layer(system: str, num_envs: int, seconds: float) -> dict[str, Any]:
@@ -175,9 +177,9 @@ def start_stop(settings: SuiteOptions) -> Iterable[Row]:
     stops: list[float] = []
 
     def start() -> float:
-        found = _layer("process", 512, 0.1)
-        stops.append(float(found["stop"]))
-        return float(found["start"])
+        answer = _layer("process", 512, 0.1)
+        stops.append(float(answer["stop"]))
+        return float(answer["start"])
 
     row = settings.measure(start, None, settings.spec)
     starting, stopping = settings.spec["rows"]
@@ -218,7 +220,7 @@ def to_score(settings: SuiteOptions) -> Iterable[Row]:
     seeds = range(1, 1 + settings.spec["seeds"])
     for learner, vectors in settings.spec["vectors"].items():
         with Neighbours() as neighbours:
-            answers = [[_trained(learner, one, seed) for one in vectors] for seed in seeds]
+            answers = [[_trained(learner, vector, seed) for vector in vectors] for seed in seeds]
         mine, *others = zip(*answers, strict=True)
         for vector, theirs in zip(vectors[1:], others, strict=True):
             ran = Race(mine, theirs, others_cpu=neighbours.share)

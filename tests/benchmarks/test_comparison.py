@@ -54,7 +54,7 @@ def test_a_row_that_was_not_measured_is_refused(tmp_path):
 @pytest.mark.browser
 def test_a_picture_of_a_report_is_taken(tmp_path):
     pytest.importorskip("playwright", reason="playwright is not installed")
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a file"):
         take_picture(tmp_path / "none.html", tmp_path / "none.png")
     if shutil.which("chromium") is None and shutil.which("chromium-browser") is None:
         pytest.skip("there is no Chromium on this machine")

@@ -18,7 +18,7 @@ def test_phases_of_the_torch_form() -> None:
     assert answer["steps_per_second"] == pytest.approx(32 * answer["updates_per_second"])
     assert set(answer["phases"]) == {"act", "update"}
     assert 0.0 < sum(answer["phases"].values()) <= 1.0
-    assert "a processor: of the time act " in answer["told"]
+    assert "CPU: of the time act " in answer["told"]
 
 
 def test_phases_of_learning_from_a_replay() -> None:

@@ -92,7 +92,7 @@ def test_cells_of_the_results_file_are_not_measured_again(
     rows()
     assert len(asked) == 30 and {one["module"] for one in asked[20:]} == {"peers.sb3.ppo_gym"}
     file.write_text("cut sho")
-    with pytest.raises(ConfigError, match="name another one, or delete it"):
+    with pytest.raises(ConfigError, match="Name another file, or delete it"):
         rows()
 
 
@@ -132,7 +132,7 @@ def test_a_row_without_cells_is_written_without_them() -> None:
 
 
 def test_it_takes_hours_and_runs_only_when_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="add --full"):
+    with pytest.raises(ConfigError, match="Add --full"):
         run_suite("train", only=["gym_defaults"])
     with pytest.raises(ConfigError, match="hours"):
         run_suite("train", hours=1.0)

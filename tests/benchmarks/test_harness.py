@@ -287,7 +287,7 @@ def test_the_command_refuses_in_one_paragraph(
     for words, told in (
         (["trian"], "did you mean `train`"),
         (["env", "--case", "nothing"], "no case `nothing`"),
-        (["env", "--hours", "1"], "leave it out"),
+        (["env", "--hours", "1"], "Remove it"),
         (["env", "--json", str(tmp_path)], "may not be written"),
     ):
         monkeypatch.setattr(sys, "argv", ["benchmarks", *words])
@@ -333,7 +333,7 @@ def test_what_can_be_compared_with_another_checkout(monkeypatch: pytest.MonkeyPa
     run_suite("vector", against=ROOT, say=said.append)
     assert {"cheap_vs_async", "face_cost", "infos"} <= set(said)
     assert not {"systems", "few_copies", "footprint", "start_stop"} & set(said)
-    with pytest.raises(ConfigError, match="no runs in turn"):
+    with pytest.raises(ConfigError, match="requires cases with alternating runs"):
         run_suite("vector", only=["systems"], against=ROOT)
 
 
