@@ -1,4 +1,4 @@
-"""Races of agents to a score, peers in their fastest arrangement: what is asked, how rows judge."""
+"""Races of agents to a score: workers' arguments, fastest arrangements, goals of rows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from benchmarks.suites import SUITES, agents
 
 
 def of_case(suite: str, name: str, options: SuiteOptions) -> list[Row]:
-    """Rows of a case, as `run_suite` asks for them."""
+    """Return the rows of a case as in `run_suite`."""
     return list(cases_of(suite)[name](replace(options, case=name, spec=specs_of(suite)[name])))
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """What workers are asked; ours needs a second, the peer ten."""
+    """Return the arguments of workers; slipstream takes a second, the peer ten."""
     found: list[tuple[str, dict[str, Any]]] = []
 
     def answer(worker: str, settings: dict[str, Any], **_: object) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_a_quick_race_is_one_seed_and_a_full_one_five(
 
 
 def test_a_seed_that_never_reaches_the_score_takes_for_ever() -> None:
-    """It counted as a win at the budget's seconds: 27.5x with one failure of ours."""
+    """Regression: it counted as a win at the budget's seconds, 27.5x with one failure."""
 
     def side(*seconds: float | None) -> list[dict[str, float]]:
         return [{"seconds": s or 2.0, "reached": float(s is not None)} for s in seconds]
@@ -111,7 +111,7 @@ def test_a_race_without_a_peer_is_judged_by_its_seconds() -> None:
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What declared sides ask; more envs are faster, more threads slower."""
+    """Return the arguments of declared sides; more envs are faster, more threads slower."""
     found: list[dict[str, Any]] = []
 
     def answer(worker: str, asked: dict[str, Any], **how: object) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def test_one_core_leaves_nothing_to_choose(
 def test_every_declared_row_has_words_for_what_it_asks(
     tried: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name in a template that nobody fills would be noticed after the measurement."""
+    """An unknown name in a template would otherwise fail only after the measurement."""
     answers = (
         "updates_per_second",
         "nanoseconds",

@@ -1,4 +1,4 @@
-"""The kit for a borrowed card, as a dry run on a processor; a step that fails is a line."""
+"""Dry runs of the GPU kit on a CPU, and its handling of failed steps."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pictures of README.md: the chart of the results, and a command for the report's."""
+"""Pictures of README.md: the chart of the results, and the command of the report's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_the_committed_chart_is_that_of_the_results():
-    """`make docs` writes it."""
+    """Compare with the file that `make docs` writes."""
     found = (ROOT / "docs/figures/comparison.svg").read_text("utf-8")
     assert found == comparison.comparison(RESULTS)
 

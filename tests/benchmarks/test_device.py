@@ -1,4 +1,4 @@
-"""What measures a card: dry runs on a processor; without a card the suite says so and is done."""
+"""Dry runs of GPU measurements on a CPU, and the suite's message if there is no GPU."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_phases_of_learning_from_a_replay() -> None:
 
 @pytest.fixture
 def three_assets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loops are compiled for a number of assets, and other tests have three."""
+    """Loops are compiled per number of assets, and other tests use three."""
     write = SyntheticCrypto.write
 
     def fewer(self: SyntheticCrypto, folder: str, bars: int) -> None:

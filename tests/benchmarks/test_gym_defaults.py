@@ -1,4 +1,4 @@
-"""Scores of defaults beside SB3's: cells that are kept, fresh episodes, intervals over seeds."""
+"""Scores of defaults beside SB3's: stored cells, fresh episodes, intervals over seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slipstream.core.errors import ConfigError
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
-    """What was measured; a slipstream seed scores 10 more than SB3's, less its seed."""
+    """Return the measured arguments; a slipstream seed scores 10 more than SB3's, less its seed."""
     seen: list[dict[str, Any]] = []
 
     def worker(module: str, settings: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def test_games_have_ranges_and_two_are_held_out() -> None:
 
 
 class Counted:
-    """Lasts as many steps as its number says; a step pays the action, the observation is left."""
+    """Environment of `number` steps; the reward is the action, the observation the steps left."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -1,4 +1,4 @@
-"""The harness of the benchmarks: pairing, contention, workers, result files, tables."""
+"""Benchmark harness: pairing, contention, workers, results files, tables."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE, start_new
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux gives orphans away")
 def test_orphans_of_a_worker_are_ours(tmp_path: Path) -> None:
-    """As with the environments of SB3's fork server, which nobody waits for."""
+    """Regression: environments of SB3's fork server, for which no process waits."""
     with Neighbours() as neighbours:
         parent = psutil.Process()
         subprocess.run([sys.executable, "-c", ORPHANS], check=True)
@@ -223,7 +223,7 @@ def test_suites_have_the_cases_that_are_asked_for() -> None:
 
 @pytest.mark.parametrize("package", ["ours", "suites", "peers"])
 def test_what_measures_can_be_imported(package: str) -> None:
-    """Workers run in processes of their own: a name that moved would be noticed months later."""
+    """Workers run in their own processes, so a moved name would fail only at the next run."""
     folder = importlib.import_module(f"benchmarks.{package}")
     for module in pkgutil.iter_modules(folder.__path__):
         try:
@@ -233,7 +233,7 @@ def test_what_measures_can_be_imported(package: str) -> None:
 
 
 def worker_of(name: str) -> ast.FunctionDef:
-    """The function of a worker; read, for most of them need peers that are not installed."""
+    """Parse a worker's function; most of them need peers that are not installed."""
     *module, function = name.split(".")
     tree = ast.parse((ROOT / "benchmarks" / "/".join(module)).with_suffix(".py").read_text())
     found = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == function]
@@ -251,7 +251,7 @@ def test_workers_that_suites_ask_for_exist() -> None:
 
 
 def sides() -> list[dict[str, Any]]:
-    """Of all declared rows."""
+    """Return the sides of all declared rows."""
     known = [one for suite in SUITES for one in specs_of(suite).values()]
     specs = [one for one in known if isinstance(one, dict)]
     rows = [row for spec in specs for row in spec.get("rows", [spec])]

@@ -1,4 +1,4 @@
-"""The study suite: what a slice says about the full study."""
+"""Study suite: extrapolation of the full study from a slice."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_prices_and_hours_are_for_studies_only(tmp_path: Path) -> None:
 
 
 def test_a_peer_is_measured_by_throughput_in_its_best_arrangement() -> None:
-    """Two folds side by side, each half as fast, cost what one does; start-up is told apart."""
+    """Two parallel folds, each half as fast, cost the same as one; start-up is separate."""
     slow = {"train_seconds_per_step": 2e-3, "test_seconds_per_step": 1e-3, "build_seconds": 9.0}
     fast = {"train_seconds_per_step": 1e-3, "test_seconds_per_step": 1e-3, "build_seconds": 1.0}
     asked: list[Mapping[str, Any]] = []

@@ -57,7 +57,7 @@ class Clock:
 
 
 class Week(NamedTuple):
-    """What goes wrong when; without an argument nothing does.
+    """Schedule of faults; the default has none.
 
     Attributes:
         seed: of all draws; None: every order is filled at once.

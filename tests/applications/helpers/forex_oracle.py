@@ -15,7 +15,7 @@ LONG, SHORT = 1, -1
 
 @dataclass
 class Quote:
-    """What the market shows at one moment."""
+    """State of the market at one moment."""
 
     mid: float
     spread: float
@@ -280,7 +280,7 @@ class ForexOracle:
         return self._worth(mid, rate) < used / 2
 
     def _stop_out_mid(self, bar: Any, bad: float) -> float:
-        """Where between the open and the worst price the margin call came, by bisection."""
+        """Locate the margin call between the open and the worst price, by bisection."""
         safe, called = bar.open, bad
         for _ in range(200):
             middle = (safe + called) / 2

@@ -255,7 +255,7 @@ class Hockey:
         return base + self.closeness(player)
 
     def observation(self, player: int = 0) -> Any:
-        """What one player sees: float64 [18] or [16]."""
+        """Return the observation of one player: float64 [18] or [16]."""
         sign = 1 - 2 * player
         out = []
         for body in (self.players[player], self.players[1 - player]):

@@ -88,7 +88,7 @@ class Game:
         return found
 
     def kinds(self):
-        """Which classes of contact the step just done had."""
+        """Return the classes of contact of the last step."""
         s = self.s
         touching = [int(k) for k in s.contact_order[: s.contact_count] if s.touching[k]]
         found = set()

@@ -25,7 +25,7 @@ ROUNDS = 8
 
 
 class PeerPrices(NamedTuple):
-    """What an environment reads; A assets, T bars.
+    """Input of an environment; A assets, T bars.
 
     Attributes:
         open, close: float64 [T, A].

@@ -36,7 +36,7 @@ LEVELS = {
 
 @dataclass(frozen=True)
 class Truth:
-    """What a vendor knew: UTC seconds of the opens, prices as quoted, spreads in points."""
+    """Data of a vendor: UTC seconds of the opens, prices as quoted, spreads in points."""
 
     symbol: str
     time: np.ndarray
@@ -148,7 +148,7 @@ class Vendor:
 
 
 def wall(time: np.ndarray, zone: str) -> np.ndarray:
-    """What a clock in `zone` showed, seconds."""
+    """Return the local time in `zone` in seconds."""
     return clock(zone, time).local(time)
 
 

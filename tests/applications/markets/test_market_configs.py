@@ -48,7 +48,7 @@ def test_every_symbol_is_traded_by_an_agent_that_needs_one_copy(tmp_path, symbol
 @pytest.mark.parametrize("name", ["dqn", "sac", "ppo"])
 @pytest.mark.parametrize("env", ["forex", "portfolio"])
 def test_the_agent_of_a_whole_config_is_switched(env, name, tmp_path):
-    """What `init` writes is PPO's: another agent takes its own settings, and that is said."""
+    """`init` writes PPO's settings: another agent uses its own, and a message reports it."""
     settings = {"data": {"folder": str(tmp_path)}}
     written = resolve({"env": {"name": env, **settings}, "training": {"members": 3}}).as_mapping()
     changes = {"agent.name": name, "agent.gamma": 0.5}

@@ -1,4 +1,4 @@
-"""What happened stays as it was when more bars come: observations, records, every built-in market.
+"""Past values do not change as bars are added: observations, records, all built-in markets.
 
 A live account replays its bars from the first one whenever another has come; this is what makes
 that the same account.

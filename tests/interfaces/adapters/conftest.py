@@ -25,7 +25,7 @@ class Handed:
 
 
 def same(one, other):
-    """Whether two structures of arrays are equal, dtypes and keys included."""
+    """Return whether two structures of arrays are equal, dtypes and keys included."""
     if isinstance(one, dict):
         return (
             isinstance(other, dict)

@@ -20,7 +20,7 @@ ADVICE = ("infinity", "symmetric and normalized")
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    """What each environment needs to be told."""
+    """Settings that each environment requires."""
     forex, crypto = tmp_path_factory.mktemp("forex"), tmp_path_factory.mktemp("crypto")
     SyntheticForex().write(forex, 3_000, 1)
     SyntheticCrypto().write(crypto, 9_000, 1)

@@ -1,4 +1,4 @@
-"""What all faces have in common: `make_vec` and its arguments."""
+"""Common behaviour of all adapters: `make_vec` and its arguments."""
 
 from importlib.util import find_spec
 

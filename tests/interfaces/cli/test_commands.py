@@ -66,7 +66,7 @@ def test_help_says_the_defaults_and_offers_nothing_that_is_refused(slipstream):
 
 
 def offered(monkeypatch, capsys, *words: str) -> list[str]:
-    """What bash is told at a tab after these words, the last of which is begun."""
+    """Return bash's completions of these words, the last of which is incomplete."""
     monkeypatch.setattr(sys, "argv", ["slipstream"])
     monkeypatch.setattr(sys.modules["__main__"], "__package__", None)  # not `python -m pytest`
     monkeypatch.setenv("_SLIPSTREAM_COMPLETE", "complete_bash")

@@ -60,12 +60,12 @@ def words_of(command: str) -> list[str] | None:
 
 @cache
 def declared(program: typer.Typer) -> Any:
-    """What a command line declares; making it takes longer than comparing words with it."""
+    """Cached click command; building it takes longer than comparing words with it."""
     return typer.main.get_command(program)
 
 
 def complaint(words: list[str], program: typer.Typer = app) -> str:
-    """What is wrong with `slipstream WORDS`; empty where nothing is."""
+    """Return the error of `slipstream WORDS`, or an empty string."""
     found, words = declared(program), list(words)
     while hasattr(found, "commands"):
         if not words or words[0].startswith("-") or words[0] == FILLED_IN:
@@ -95,7 +95,7 @@ def complaint(words: list[str], program: typer.Typer = app) -> str:
 
 
 def missing_case(words: list[str]) -> str:
-    """What `python -m benchmarks WORDS` does not measure; empty where there is nothing."""
+    """Return the names that `python -m benchmarks WORDS` does not have, or an empty string."""
     if not words or words[0] in (FILLED_IN, "SUITE"):
         return ""
     if words[0] not in SUITES:

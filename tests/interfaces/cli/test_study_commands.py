@@ -63,7 +63,7 @@ class PolicyPool(FakePool):
 
 
 class FakeMachinery:
-    """What a test may set: the market, the hash, how fast, who fails, when it is interrupted."""
+    """Settings of a test: market, hash, speed, failures, time of the interrupt."""
 
     market, sha, seconds = MARKET, "abc", 0.0
     fails: tuple[str, ...] = ()
@@ -655,7 +655,7 @@ DEATHS = {
 
 
 class Death(BaseException):
-    """What nobody catches."""
+    """Exception that no code catches."""
 
 
 @pytest.mark.parametrize(

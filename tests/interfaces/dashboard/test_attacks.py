@@ -1,4 +1,4 @@
-"""What others send, and what lies in folders of others: refused, or told as text and in bounds."""
+"""Hostile requests and hostile folders: rejected, or shown as bounded text."""
 
 import json
 import os

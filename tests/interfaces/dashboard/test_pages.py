@@ -93,7 +93,7 @@ def drawn(page):
 
 
 def fits(page):
-    """Whether nothing is wider than the window."""
+    """Return whether no element is wider than the window."""
     return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 

@@ -1,4 +1,4 @@
-"""What is appended arrives once, whoever lost the connection and for how long."""
+"""Appended lines arrive once, after any side's loss of connection and any delay."""
 
 import asyncio
 import os

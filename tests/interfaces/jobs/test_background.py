@@ -17,7 +17,7 @@ from slipstream.studies.record.inspection import is_running
 
 @pytest.fixture
 def folder(tmp_path):
-    """Of a run."""
+    """Return the directory of a run."""
     (tmp_path / "a b").mkdir()
     (tmp_path / "a b" / "config.yaml").write_text("env: cartpole\n")
     return tmp_path / "a b"

@@ -69,7 +69,7 @@ class Place:
         self.root.mkdir()
 
     def record(self, *command: str) -> Recording:
-        """What a program does; the model knows it, and no shared map writes a durable file."""
+        """Record the file operations of a program; no shared map writes a durable file."""
         calls = list(record(command, self.folder / "log", self.folder, self.variables))
         (self.folder / "log").unlink()
         found = Recording(self.root, calls)
@@ -168,7 +168,7 @@ def study_bits(path: Path):
 
 
 def openings(root: Path) -> list[int]:
-    """How often the hold-out was opened, as the ledger, the user's register and the other say."""
+    """Return the hold-out's openings by the ledger, the user's register and the other one."""
     asked = (
         ("studies/one/ledger.db", "SELECT count(*) FROM openings"),
         ("state/slipstream/holdouts/openings.db", "SELECT count(*) FROM seen"),
@@ -382,7 +382,7 @@ def test_files_are_whole_when_their_writer_has_said_so(place):
 
 
 def held(path: Path) -> bytes | None:
-    """What a file has; None where there is none."""
+    """Return the content of a file, or None."""
     return path.read_bytes() if path.exists() else None
 
 

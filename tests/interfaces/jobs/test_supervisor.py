@@ -376,7 +376,7 @@ def test_a_number_that_another_program_has_by_now_holds_up_no_job(queue, added, 
 def test_a_list_of_many_jobs_reads_the_table_once_and_each_status_once(
     queue, tmp_path, monkeypatch
 ):
-    """Which is what makes it fast: 1,000 jobs took a quarter of a second of processor time."""
+    """Regression: reading 1,000 jobs took a quarter of a second of CPU time."""
     queue._table.execute("BEGIN")
     status = json.dumps(Status("run", "stopped", completed=7, total=9).as_dict())
     for n in range(100):

@@ -238,7 +238,7 @@ def shown_zones(error: Exception) -> list[str]:
 
 
 def test_a_broker_who_trades_on_christmas_evening(tmp_path):
-    """Of 149 weekends none lies outside, all four holidays do: the zone is proven."""
+    """None of 149 weekends is outside and all four holidays are, which proves the zone."""
     one = christmas_trader()
     assert through(tmp_path, VENDORS["MetaTrader 5, US DST"], [one]) == "proven"
     for wrong in ("UTC", "Europe/Athens", "America/New_York"):

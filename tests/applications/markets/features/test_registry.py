@@ -267,7 +267,7 @@ def test_too_few_bars_for_the_warm_up(demo_bars):
 
 
 def test_every_feature_forgets_a_block_after_its_warm_up_but_the_cumulative_ones(demo_bars):
-    """What the embargo of folds promises, found by experiment for all that is registered.
+    """Guarantee of the folds' embargo, tested by experiment for all registered features.
 
     Bars 400 to 500, a test block, are drawn anew: wild prices, other volumes, wider spreads. After
     the block and a warm-up nothing may show it (1e-6 of a feature's deviation). What does never

@@ -1,4 +1,4 @@
-"""What must hold for any actions: no money from nowhere, none lost but to prices and costs."""
+"""Invariants for any actions: money changes only by prices and costs."""
 
 from __future__ import annotations
 

@@ -411,7 +411,7 @@ def test_evaluation_closes_and_pays_the_last_leg() -> None:
 
 
 def test_mirrored_prices_give_mirrored_results() -> None:
-    """What a unit earns long is what it earns short when the prices are mirrored about 1."""
+    """A long unit earns the same as a short one if prices are mirrored about 1."""
     moves = [0.0, 0.001, -0.002, 0.003, -0.003, 0.002]
     up = [Bar(1 + m, 1.002 + m, 0.999 + m, 1.001 + m, 0.0002) for m in moves]
     down = [Bar(1 - m, 1.001 - m, 0.998 - m, 0.999 - m, 0.0002) for m in moves]

@@ -99,7 +99,7 @@ def test_a_planted_edge_is_found_by_dqn_with_eight_seeds(train, tmp_path):
 
 
 def _stopped_trading(track):
-    """Whether the pass lost no more than one and a half round trips.
+    """Return whether the pass lost at most one and a half round trips.
 
     What it lost is what it paid: a position that is held earns nothing on average and costs
     nothing, but in 20,000 bars it gains or loses some 7 % by chance.

@@ -92,7 +92,7 @@ def test_studies_without_an_edge_recommend_nothing(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_fees_alone_rank_trials_and_recommend_none(tmp_path, monkeypatch):
-    """Who trades less loses less on all days: the order is stable, and all of it is loss."""
+    """Fewer trades lose less on all days: the order is stable, and every result is a loss."""
     monkeypatch.chdir(tmp_path)
     result = study_without_edge(tmp_path / "market", 0).result
     pbo = result["evidence"]["pbo"]

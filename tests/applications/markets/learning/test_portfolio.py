@@ -32,7 +32,7 @@ def test_soft_actor_critic_earns(train, tmp_path):
 
 
 def _shares(train, tmp_path, agent, seeds, num_envs, learner="auto"):
-    """Of the optimum, by each seed's last policy."""
+    """Return the share of the optimum reached by each seed's last policy."""
     seen = environment_of(tmp_path / "seen", 80_000, 1, (0.9, 0.05, 0.05))
     fresh = environment_of(tmp_path / "fresh", 18_000, 2, (0.1, 0.0, 0.9))
     shard = train(seen, agent, seeds=seeds, num_envs=num_envs, steps=100_000, learner=learner)

@@ -13,7 +13,7 @@ SETTINGS = portfolio.DEFAULT_HYPERPARAMS["ppo"]
 
 
 def shares(train, folder, name, steps, seeds):
-    """Of the optimum, by each seed's last policy on a path that none of them saw."""
+    """Return the share of the optimum that each seed's last policy reaches on an unseen path."""
     market = MARKETS[name]
     seen = environment_of(folder / "seen", 80_000, 1, (0.9, 0.05, 0.05), market)
     fresh = environment_of(folder / "fresh", 18_000, 2, (0.1, 0.0, 0.9), market)

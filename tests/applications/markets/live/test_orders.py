@@ -529,7 +529,7 @@ def test_what_is_sold_by_hand_is_sold_once(slow: tuple[Slow, OrderManager, Targe
 def test_nothing_is_sent_after_a_long_silence(
     slow: tuple[Slow, OrderManager, TargetPosition],
 ) -> None:
-    """What the clock said at the beginning of the round holds no longer."""
+    """The time read at the beginning of the round is out of date."""
     broker, orders, wanted = slow
     assert orders.run_round(wanted) and len(broker.posts) == 1
     broker.pause = 3_600.0

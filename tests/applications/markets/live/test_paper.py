@@ -93,7 +93,7 @@ def test_a_portfolio_equals_evaluate_bar_by_bar(
 
 
 def test_wanted_units_are_those_that_the_next_fill_brings(make: Make, tmp_path: Path) -> None:
-    """Where nothing moves until the fill, the trial on a flat bar is the fill itself."""
+    """If prices are constant until the fill, the trial on a flat bar equals the fill."""
     frame = table(week(420), 1.1, 0)
     opened = frame["close"].shift(1, fill_value=1.1)
     prices = write(tmp_path / "prices", {"EURUSD": frame.with_columns(open=opened)})

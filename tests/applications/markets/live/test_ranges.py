@@ -1,4 +1,4 @@
-"""What a feature was in training is frozen with a deployment, and what lies outside is remarked."""
+"""Training ranges of features: stored with a deployment; values outside are reported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_ranges_of_training_and_a_bar_outside(make: Make, tmp_path: Path) -> Non
 def test_ranges_are_those_of_what_is_observed(
     tmp_path: Path, name: str, options: dict[str, str], before: int, factor: float
 ) -> None:
-    """Of two bars of two features a symbol, behind cash and coins where orders are in coin."""
+    """Observation of two bars of two features a symbol, after cash and coins for coin orders."""
     pairs = ("EURUSD", "GBPUSD")
     prices = write(tmp_path, {one: table(week(420), 1.1, k) for k, one in enumerate(pairs)})
     section = {"data": {"folder": str(prices)}, "features": ["log_return_1", "rsi_14"]}

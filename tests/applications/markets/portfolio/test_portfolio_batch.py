@@ -315,7 +315,7 @@ def test_what_another_key_leaves_unread_is_refused(settings: dict[str, Any], nee
 
 @pytest.mark.parametrize("orders", ["weights", "units"])
 def test_a_complete_file_may_name_the_other_orders(orders: str) -> None:
-    """What `slipstream init` prints holds every key; its defaults are no wishes."""
+    """`slipstream init` prints every key; printed defaults do not count as set."""
     complete = KERNEL.configure({"data": {"folder": "-"}}).model_dump(mode="json")
     assert KERNEL.configure({**complete, "orders": orders}).orders == orders
 

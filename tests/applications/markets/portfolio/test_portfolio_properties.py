@@ -1,4 +1,4 @@
-"""What must hold for any actions: cash, value, time's direction, segments, assets' independence."""
+"""Invariants for any actions: cash, value, causality, segments, independence of assets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study's page says of hold-out days that were opened before."""
+"""Study report of hold-out days that were opened before."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What passes are replayed for: baselines, matched random traders, scaled costs, delays."""
+"""Replays of passes: baselines, matched random traders, scaled costs, delays."""
 
 import math
 
@@ -60,7 +60,7 @@ def test_buy_and_hold_by_hand(passes, comparison):
 
 
 def test_short_mirrors_the_price_of_a_dollar_quote(comparison):
-    """What a long wins a short loses, but for the costs of both."""
+    """A short loses what a long wins, apart from both costs."""
     gain = [final(comparison.tracks[n])[0] - 100_000.0 for n in (BUY_AND_HOLD, SHORT)]
     costs = [comparison.tracks[n][0].metrics["costs"] for n in (BUY_AND_HOLD, SHORT)]
     assert sum(gain) == pytest.approx(-sum(costs), abs=0.5)

@@ -100,7 +100,7 @@ def test_buy_and_hold_by_hand(passes):
 
 @pytest.mark.slow
 def test_only_assets_that_can_be_bought_are_counted():
-    """Of a union's assets some are gone, others to come: the page counted 10 of 14 of those."""
+    """Some assets of a union have ended, others have not started: the page counted 10 of 14."""
     panel = pw.random_panel(120, 4, 2)
     tradable = np.ones((120, 4), bool)
     tradable[:, 1] = tradable[:70, 2] = False

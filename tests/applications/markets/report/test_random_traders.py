@@ -1,4 +1,4 @@
-"""Where a study's policy stands among matched random traders on the hold-out."""
+"""Rank of a study's policy among matched random traders on the hold-out."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_field_read_only_with_another_value():
 
 
 def base_of(name, num_envs=16):
-    """Of `portfolio` with the settings that the space's file says it needs."""
+    """Config of `portfolio` with the settings that the space's file requires."""
     env = {"name": "portfolio", "data": {"folder": "."}}
     return resolve({"env": env, "training": {"num_envs": num_envs}}, space_settings(name))
 

@@ -162,7 +162,7 @@ def test_kills_change_nothing(config, expected, tmp_path):
 
 
 def outcomes_from_evaluation(folder: StudyFolder) -> int:
-    """How many members came back; none while the first process begins its ledger."""
+    """Return the number of finished members; 0 until the first process creates its ledger."""
     if not folder.exists or not folder.is_locked:
         return -1
     with suppress(CheckpointError), Ledger(folder.ledger, read_only=True) as ledger:
