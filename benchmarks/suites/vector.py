@@ -124,7 +124,7 @@ def few_copies(settings: SuiteOptions) -> Iterable[Row]:
         cells.append({"env": env, "copies": num_envs, **cell})
     worst = min(cells, key=lambda cell: cell["ratio"])
     row = replace(row, ours=worst["ratio"], peer=None, ratio=None, cells=tuple(cells))
-    yield settings.told(row, **worst)
+    yield settings.told(row, num_envs=worst["copies"], **worst)
 
 
 def systems(settings: SuiteOptions) -> Iterable[Row]:
@@ -190,9 +190,8 @@ def start_stop(settings: SuiteOptions) -> Iterable[Row]:
 
 def footprint(settings: SuiteOptions) -> Iterable[Row]:
     """Measure many CartPole envs: memory an env, time to start, CPU time of a step."""
-    settings = replace(
-        settings, until=0.0
-    )  # measured once, because all figures come from the same runs
+    # Measured once, because all figures come from the same runs.
+    settings = replace(settings, until=0.0)
     num_envs = settings.spec["num_envs"]
 
     def side(system: str, found: list[dict[str, Any]]) -> float:

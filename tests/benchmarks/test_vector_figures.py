@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks import measurements
 from benchmarks.page import illustrate, throughput
-from benchmarks.suite import QUICK, specs_of
+from benchmarks.row import Ratio, Row
+from benchmarks.suite import QUICK, SuiteOptions, specs_of
 from benchmarks.suites import vector
 
 SYSTEMS = [
@@ -59,3 +62,15 @@ def test_one_learner_races_on_each_kind_of_envs(monkeypatch):
     rows = list(vector.to_score(replace(QUICK, case="to_score", spec=spec)))
     assert [row.ratio.median for row in rows] == [2.0, 3.0, 4.0, 5.0]
     assert "SB3's PPO" in rows[0].unit and rows[0].peer_name.endswith("envs, DummyVecEnv")
+
+
+@pytest.mark.parametrize("case", ["few_copies", "systems", "heavy"])
+def test_rows_of_tables_fill_their_texts(monkeypatch, case):
+    spec = specs_of("vector")[case]
+    options = SuiteOptions(runs=1, seconds=0.1, full=False, case=case, spec=spec)
+    measured = Row(ours=1.0, peer=2.0, ratio=Ratio.of([0.5]))
+    table = [("CartPole", 2, {spec["systems"][0]: [1.0]}, measured, "EnvPool")]
+    monkeypatch.setattr(vector, "_tables", lambda settings: table)
+    (row,) = getattr(vector, case)(options)
+    assert "CartPole" in row.unit and "2 envs" in row.unit
+    assert row.cells[0]["copies"] == 2
