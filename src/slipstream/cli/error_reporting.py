@@ -21,7 +21,7 @@ from typing import Any
 
 from slipstream.core.child_process import RESUME_MESSAGE, exit_on_stop_signals
 from slipstream.core.field_names import renamed
-from slipstream.core.text import invalid_path_message, printable
+from slipstream.core.text import invalid_path_message, printable, validation_message
 from slipstream.training.callbacks.output import Output
 
 INTERNAL_ERROR, USER_ERROR, INTERRUPTED = 1, 2, 130
@@ -32,8 +32,10 @@ class CommandInterrupted(Exception):  # noqa: N818 - stopping on request is no e
 
 
 def name_renamed(error: Exception) -> None:
-    """Complete a usage error about an option or command that was renamed with its present name."""
+    """Name the present name in a usage error about a former one, and reword invalid values."""
     message = getattr(error, "message", "")
+    if isinstance(message, str) and re.match("(Value error|Input should|Value should)", message):
+        error.message = f"{validation_message(message)}."  # type: ignore[attr-defined]
     command = re.match(r"No such command '(.+?)'", message) if isinstance(message, str) else None
     old = command[1] if command is not None else getattr(error, "option_name", None)
     new = renamed(old) if isinstance(old, str) else None

@@ -32,8 +32,17 @@ _PIP_WORDS = {
     "ray": EXTRAS["ray"],
 }
 
-# Sections of the help, in order; commands name theirs as `rich_help_panel`.
-TOPICS = ("Train", "Studies", "Trading", "Games", "Jobs", "Policies", "Diagnostics")
+# Sections of the help and their commands, in the order of their use. Commands name their section
+# as `rich_help_panel`; those of plug-ins follow.
+TOPICS = {
+    "Train": ("init", "train", "resume", "evaluate", "demo"),
+    "Studies": ("tune", "study"),
+    "Trading": ("data", "deploy", "rollback", "paper"),
+    "Games": ("rank", "best-response"),
+    "Jobs": ("status", "watch", "log", "stop", "jobs", "dash"),
+    "Policies": ("policy", "model-card", "export"),
+    "Diagnostics": ("list", "check", "doctor", "autotune", "selftest"),
+}
 
 
 class _Commands(TyperGroup):
@@ -52,6 +61,8 @@ class _Commands(TyperGroup):
                 topic = getattr(command, "rich_help_panel", None) or "Other commands"
                 topics.setdefault(topic, []).append((name, command.get_short_help_str(limit)))
         for topic, rows in topics.items():
+            order = TOPICS.get(topic, ())
+            rows.sort(key=lambda row: order.index(row[0]) if row[0] in order else len(order))
             if rows:
                 with formatter.section(topic):
                     formatter.write_dl(rows)

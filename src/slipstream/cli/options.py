@@ -170,7 +170,7 @@ Workers = Annotated[
 Hours = Annotated[
     float | None,
     typer.Option(
-        help="Limit the study to this many hours; the confirmation's share is reserved.",
+        help="Limit the study, including its confirmation, to this many hours.",
         show_default="no limit",
     ),
 ]

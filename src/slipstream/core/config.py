@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.field_names import agent_setting, renamed
-from slipstream.core.text import did_you_mean
+from slipstream.core.text import did_you_mean, validation_message
 
 _TAG = re.compile(r"(constrained-\w+|literal\[.*|tuple\[.*|dict\[.*|int|float|str|bool|none)$")
 _NAMED = ("env", "agent")  # sections whose `name` selects the model, which has no such field
@@ -187,16 +187,22 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
         return f"`{path}` is not a known key; ", advice, ""
     if entry["type"] == "missing":
         return f"`{path}` is ", "required and missing", "."
-    message = str(entry["msg"]).removeprefix("Value error, ").rstrip(".")
-    message = message.replace("valid tuple", "valid list")  # the YAML term
+    message = validation_message(str(entry["msg"]))
     if not location:
         return f"{path}: ", message, "."
     given = repr(entry["input"])
     given = given if len(given) <= 300 else f"{given[:300]} ..."
-    if message == "Input should be a valid list" and isinstance(entry["input"], str):
+    if message == "must be a list" and isinstance(entry["input"], str):
         items = ", ".join(item.strip() for item in entry["input"].split(","))
-        return f"`{path}`: ", f"{message} (got {given}): write '[{items[:300]}]'", "."
-    return f"`{path}`: ", message, "." if given in message else f" (got {given})."
+        return f"`{path}` ", f"{message}, got {given}: write '[{items[:300]}]'", "."
+    message = message.removeprefix(f"`{location[-1]}` ")
+    if message.startswith("must be ") and ", got " in message:
+        return f"`{path}` ", message, "."
+    if message.startswith("must be "):
+        return f"`{path}` must be ", message.removeprefix("must be "), f", got {given}."
+    elements = entry["input"] if isinstance(entry["input"], tuple) else ()
+    is_quoted = given in message or any(repr(element) in message for element in elements)
+    return f"`{path}`: ", message, "." if is_quoted else f" (got {given})."
 
 
 def _without_tags(model: type[BaseModel], location: list[str]) -> list[str]:

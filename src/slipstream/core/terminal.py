@@ -18,9 +18,7 @@ Trust = Annotated[
 ]
 Background = Annotated[
     bool,
-    typer.Option(
-        "--background", help="Run in a process that outlives the terminal; return when it works."
-    ),
+    typer.Option("--background", help="Run in the background; return once the work has started."),
 ]
 LogFile = Annotated[
     Path | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import html
 import math
+import re
 import sys
 import time
 from abc import abstractmethod
@@ -15,6 +16,21 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.field_names import field_name
 
 NOTHING = "n/a"
+# Pydantic's wording of a problem, and ours.
+_VALIDATION_WORDS = (
+    (r"^Value error, |\.$", ""),
+    (r"^(Input|Value) should ", "must "),
+    (r"^String should match pattern '\^\(cpu.*", "must be cpu, cuda or cuda:N"),
+    (r"^String should match pattern", "must match the pattern"),
+    (r", unable to (parse|interpret) .*", ""),
+    (r", got a number with a fractional part", ""),
+    (r"\ba valid (dictionary|mapping).*", "a mapping"),
+    (r"\ba valid (tuple|list)", "a list"),  # the YAML term
+    (r"\ba valid integer", "an integer"),
+    (r"\ba valid (number|boolean|string|date)", r"a \1"),
+    (r"must be greater than or equal to", "must be at least"),
+    (r"must be less than or equal to", "must be at most"),
+)
 _LARGE = 1e6  # percent; larger values use scientific notation
 
 
@@ -23,6 +39,13 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def validation_message(text: str) -> str:
+    """Return a message of Pydantic as the predicate of an error: `must be at least 1`."""
+    for pattern, replacement in _VALIDATION_WORDS:
+        text = re.sub(pattern, replacement, text)
+    return text
 
 
 def printable_lines(text: str) -> str:

@@ -385,21 +385,21 @@ def serve(
     """
     for folder in folders:
         if not os.path.isdir(folder):
-            raise ConfigError(f"{folder} is no folder: name runs, studies, or what they lie in.")
+            raise ConfigError(f"{folder} is not a folder. Give a run, a study or a folder of them.")
     bound = _bind_socket(address or "127.0.0.1", port)
     number, token = bound.getsockname()[1], user_token()
     notify(f"Open http://localhost:{number}/?token={token}")
-    notify("The token lets in whoever has it; the browser then keeps a cookie in its place.")
+    notify("Keep the URL private: its token grants access. The browser stores it as a cookie.")
     notify(
-        f"From elsewhere: ssh -L {number}:127.0.0.1:{number} {platform.node()}, and the same line."
+        f"From another machine: run `ssh -L {number}:127.0.0.1:{number} {platform.node()}`, then "
+        "open the same URL."
     )
     if address:
         notify(
-            f"It listens at {address}: whoever reaches that address and learns the token sees all "
-            "of this and may stop jobs, and nothing on the way is encrypted. `ssh -L` needs none "
-            "of that."
+            f"The dashboard listens on {address} without encryption: anyone with the token can "
+            "read everything and stop jobs. `ssh -L` is safer."
         )
-    notify("It reads files and holds nothing: Ctrl-C ends it, and no work with it.")
+    notify("Ctrl-C stops the dashboard; runs and jobs continue.")
     app = build_app(VisibleFolders(folders), token, number, address)
     config = uvicorn.Config(
         app,

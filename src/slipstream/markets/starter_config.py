@@ -6,6 +6,7 @@ creates a config.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,7 +99,7 @@ def build_config(environment: str, folder: str | None) -> tuple[dict[str, Any], 
     proposal = propose_section(section)
     env["data"] = proposal.section
     head += _fit_bars(env, min(file.rows for file in used.usable))
-    return values, [*_files_head(description), *head, *_data_head(proposal)]
+    return values, [*_files_head(description), *head, *_data_head(proposal, description.folder)]
 
 
 def _fit_bars(env: dict[str, Any], bars: int) -> list[str]:
@@ -160,7 +161,7 @@ def _files_head(description: FolderDescription) -> list[str]:
     return head + [f"Left out: {file.file}: it cannot be read (see above)." for file in unread]
 
 
-def _data_head(proposal: DataProposal) -> list[str]:
+def _data_head(proposal: DataProposal, folder: str) -> list[str]:
     """List proven settings, guesses and open questions."""
     head = [f"Set because the files prove it: {reason}" for reason in proposal.reasons]
     if "spread_pips" in proposal.section:
@@ -170,7 +171,7 @@ def _data_head(proposal: DataProposal) -> list[str]:
     if proposal.open:
         head.append("STILL OPEN; `slipstream train` refuses the config until this is resolved:")
         head += [f"  {sentence}" for sentence in proposal.open]
-    head.append("Check the prices before training: slipstream data check FOLDER")
+    head.append(f"Check the prices before training: slipstream data check {shlex.quote(folder)}")
     return head
 
 

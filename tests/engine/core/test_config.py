@@ -53,8 +53,8 @@ def test_valid():
             "`env.windows.0.comission` is not a known key; did you mean `commission`?",
         ),
         ({}, "`env.folder` is required and missing."),
-        ({"folder": "x", "fees": {"spread_pips": -1}}, "`env.fees.spread_pips`: "),
-        ({"folder": "x", "fees": {"spread_pips": -1}}, "(got -1)"),
+        ({"folder": "x", "fees": {"spread_pips": -1}}, "`env.fees.spread_pips` must be at least 0"),
+        ({"folder": "x", "fees": {"spread_pips": -1}}, ", got -1."),
         ({"folder": "x", "fees": {"commission": float("nan")}}, "finite number"),
         ({"folder": "nowhere"}, "`env.folder`: a folder that exists (got 'nowhere')."),
         ({"folder": "c:"}, "`env.folder`: a folder, not 'c:'."),
@@ -116,7 +116,7 @@ class Mixed(Config):
     ],
 )
 def test_a_truth_value_is_no_number(values, place):
-    with pytest.raises(ConfigError, match=rf"`env.{place}`: must be .*, not true or false"):
+    with pytest.raises(ConfigError, match=rf"`env.{place}` must be .*, not true or false"):
         validate(Mixed, values, where="env")
 
 

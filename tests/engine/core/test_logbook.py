@@ -75,7 +75,7 @@ def test_a_run_tells_where_it_stands_to_its_end(tmp_path):
     assert (last.state, last.completed, last.total) == ("complete", 768, 768)
     assert last.host == platform.node() and last.eta is None
     found = kinds(run.path)
-    assert (found[0], found[-1]) == ("begun", "ended")
+    assert (found[0], found[-1]) == ("started", "ended")
     assert {"validated", "checkpoint"} <= set(found)
     assert run_lines(run.path)[1] == "Complete."
 
@@ -165,7 +165,7 @@ def test_a_killed_process_is_gone_and_the_next_one_notes_it(tmp_path):
     assert f"Process {status.pid} on" in run_lines(tmp_path)[1]
     with quiet(tmp_path):
         pass
-    assert kinds(tmp_path) == ["begun", "checkpoint", "lost", "resumed", "ended"]
+    assert kinds(tmp_path) == ["started", "checkpoint", "lost", "resumed", "ended"]
     assert read_events(tmp_path)[2]["pid"] == status.pid
 
 
@@ -207,7 +207,7 @@ def test_how_a_session_ends_is_its_last_word(tmp_path, error, state, reason):
         raise error
     status = read_status(tmp_path)
     assert (status.state, status.reason) == (state, reason)
-    assert kinds(tmp_path) == ["begun", state]
+    assert kinds(tmp_path) == ["started", state]
 
 
 def test_a_line_that_a_kill_cut_short_is_passed_over(tmp_path):
@@ -217,7 +217,7 @@ def test_a_line_that_a_kill_cut_short_is_passed_over(tmp_path):
         file.write('{"at": 1.0, "event": "che')
     with quiet(tmp_path) as logbook:
         logbook.log_event("checkpoint", steps=float("nan"))
-    assert kinds(tmp_path) == ["begun", "ended", "resumed", "checkpoint", "ended"]
+    assert kinds(tmp_path) == ["started", "ended", "resumed", "checkpoint", "ended"]
     assert read_events(tmp_path, 2)[0]["steps"] is None
 
 
@@ -260,7 +260,7 @@ def test_a_log_for_people_has_an_event_a_line(tmp_path):
     lines = (run.path / LOG).read_text().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  \S", line) for line in lines)
     text = "\n".join(lines)
-    assert "UTC  begun  pid" in text and text.endswith("UTC  ended")
+    assert "UTC  started  pid" in text and text.endswith("UTC  ended")
     assert "Using Vectorized Environments: 4 parallel envs (compiled), for each member" in text
     assert text.count("evaluation score") == kinds(run.path).count("validated") > 0
 

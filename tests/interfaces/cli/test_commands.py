@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 from slipstream.cli import main
+from slipstream.cli.main import TOPICS
 from slipstream.core.errors import ResourceError
 from slipstream.core.storage import yaml_file
 from slipstream.markets.data.config import DataConfig
@@ -128,8 +129,13 @@ def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, t
         (["data", "synthetic-forex", f"{__file__}/x"], "may not be written (Not a directory)"),
         (["data", "synthetic-crypto", "x", "--strength", "1e9"], "at most 48 basis points"),
         (["train", "cartpole", "--set", "training.num_envs={a: 1}"], "`training.num_envs`"),
-        (["tune", "cartpole", "--set", "study.space=[1, 2]"], "`study.space`: Input should be"),
-        (["tune", "cartpole", "--set", "study.start_with=3"], "should be a valid list (got 3)"),
+        (["tune", "cartpole", "--set", "study.space=[1, 2]"], "`study.space` must be"),
+        (["train", "cartpole", "--members", "0"], "`training.members` must be at least 1, got 0."),
+        (["train", "cartpole", "--num-envs", "x"], "must be an integer, or 'auto', got 'x'."),
+        (["train", "cartpole", "--device", "gpu"], "must be cpu, cuda or cuda:N, got 'gpu'."),
+        (["data", "check", ".", "--timeframe", "x"], "`data.timeframe` must be a bar length such"),
+        (["dash", "absent"], "absent is not a folder. Give a run, a study or a folder of them."),
+        (["tune", "cartpole", "--set", "study.start_with=3"], "must be a list, got 3"),
         (["tune", "cartpole", "--set", "study=5"], "`study` must be a section"),
         (["tune", "cartpole", "--timeframe", "5m"], "cartpole reads no prices"),
     ],
@@ -536,3 +542,21 @@ def test_check(slipstream, tmp_path):
 def test_renamed_commands_and_options_are_named(slipstream, words, answer):
     outcome = slipstream(*words)
     assert outcome.code == 2 and answer in outcome.err
+
+
+def test_invalid_argument_values_are_explained_without_pydantic_words(slipstream):
+    demo = slipstream("demo", "hokey")
+    assert demo.code == 2
+    assert "Invalid value for 'name': 'hokey' is not one of 'trading', 'hockey'." in demo.err
+    assert "'--cores': must be at least 1." in slipstream("list", "--cores", "0").err
+    assert "must be an integer." in slipstream("list", "--cores", "x").err
+
+
+def test_help_lists_commands_in_the_order_of_their_use_and_uncut(slipstream):
+    help_text = slipstream("--help").out
+    commands = [name for names in TOPICS.values() for name in names]
+    listed = re.findall(r"^  ([a-z-]+)  +\w", help_text.partition("Train:")[2], re.MULTILINE)
+    assert listed == commands
+    for group in ([], ["study"], ["data"], ["paper"], ["jobs"], ["policy"]):
+        text = slipstream(*group, "--help").out.partition("\n\n")[2]
+        assert not re.search(r"\.\.\.$", text, re.MULTILINE), group

@@ -66,7 +66,7 @@ def test_a_log_is_printed_and_followed_to_the_end(slipstream, tmp_path):
     assert slipstream("train", *ENDLESS, "--out", "a", "--background").code == 0
     asked = [*MAIN, "log", "a", "--follow"]
     with subprocess.Popen(asked, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as following:
-        assert "begun" in following.stdout.readline()
+        assert "started" in following.stdout.readline()
         assert slipstream("stop", "a").code == 0
         assert "stopped" in following.stdout.read().splitlines()[-1]
     assert following.returncode == 0

@@ -139,7 +139,7 @@ def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path, monkeyp
     assert read_status(folder).liveness() == "complete"
     events = read_events(folder)
     assert [one.get("phase", one["event"]) for one in events] == [
-        "begun",
+        "started",
         "search",
         "confirmation",
         "final training",
@@ -242,7 +242,7 @@ def test_another_space_under_the_same_name_is_refused(slipstream, machinery, tmp
     tune(slipstream)
     done = tune(slipstream, "--set", "study.space={agent.n_epochs: {low: 1, high: 3}}")
     assert done.code == 2
-    assert "begun with other settings" in done.err and "`space.agent." in done.err
+    assert "started with other settings" in done.err and "`space.agent." in done.err
 
 
 def test_another_minor_version_of_optuna_is_refused(slipstream, machinery, tmp_path, monkeypatch):

@@ -98,4 +98,4 @@ def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(
         folder = tmp_path / "killed" / str(seed)
         assert final_state(folder) == final_state(tmp_path / "calm" / str(seed))
         events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-        assert sum(event["event"] == "begun" for event in events) == 1
+        assert sum(event["event"] == "started" for event in events) == 1

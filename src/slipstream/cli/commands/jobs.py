@@ -20,7 +20,7 @@ from slipstream.core.text import format_columns
 
 app = typer.Typer(
     name="jobs",
-    help="List your work and manage the job queue.",
+    help="List runs, studies and jobs; manage the job queue.",
     invoke_without_command=True,
     epilog="Example: slipstream jobs --all",
 )

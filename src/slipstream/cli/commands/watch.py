@@ -128,6 +128,6 @@ def stop(name: RunOrStudy) -> None:
         unit = "bar" if path_exists(folder / CURRENT) else "iteration"
         unit = "check" if reported and reported.pattern else unit
         command = resume_command(folder, reported, name)
-        print_text(f"It stops after the current {unit}. Resume it with: {command}")
+        print_text(f"Stopping after the current {unit}. Resume with: {command}")
     else:
         print_text(f"No process works on {folder}. There is nothing to stop.")

@@ -106,7 +106,7 @@ class Logbook:
             line += f"{log_time(before.updated)}."
             self.log_event("lost", line, pid=before.pid, host=before.host, last=before.updated)
         self.log_event(
-            "begun" if before is None else "resumed", pid=os.getpid(), host=platform.node()
+            "started" if before is None else "resumed", pid=os.getpid(), host=platform.node()
         )
         self._write()
         return self

@@ -90,7 +90,7 @@ def check(
         ),
     ] = None,
 ) -> None:
-    """Check price files and report every issue, with what loading does about it.
+    """Check price files and print every issue with its fix.
 
     The options are those of the config's `data:` section. The exit status is 0 if the prices can
     be loaded, with or without warnings, and 2 if `train` would refuse them.
@@ -178,7 +178,10 @@ def import_finrl(
     ] = None,
     timeframe: Annotated[str | None, typer.Option(help="Set the bar length, with --start.")] = None,
 ) -> None:
-    """Convert FinRL_Crypto's pickled arrays to price files; pickled code is not executed."""
+    """Convert FinRL_Crypto's pickled arrays to price files.
+
+    Pickled code is not executed.
+    """
     finrl = import_module("slipstream.compat.cappuccino")  # nothing imports compat
     names = None if symbols is None else [name.strip() for name in symbols.split(",")]
     stamps = {"time_zone": time_zone, "start": start, "timeframe": timeframe}
@@ -215,7 +218,7 @@ def synthetic_crypto(
         float, typer.Option(min=0.0, help="Set the hot asset's drift in basis points; 0: no edge.")
     ] = 20.0,
 ) -> None:
-    """Generate prices of seven assets with a known optimal return."""
+    """Generate seven assets with a known optimal return."""
     from slipstream.core.errors import ConfigError
     from slipstream.core.storage.atomic_io import disk_errors
     from slipstream.markets.synthetic import SyntheticCrypto
@@ -251,7 +254,10 @@ def synthetic_reversion(
         ),
     ] = 0.3,
 ) -> None:
-    """Generate prices of seven mean-reverting assets with a known optimal return."""
+    """Generate seven mean-reverting assets.
+
+    The optimal return is known.
+    """
     from dataclasses import replace
 
     from slipstream.core.storage.atomic_io import disk_errors

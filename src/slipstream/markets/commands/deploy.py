@@ -48,7 +48,7 @@ def deploy(
 
     With --watch, matching studies are checked when they complete and once a day, until Ctrl-C. A
     study is deployed if it passes every gate and beats the current version. The comparison uses
-    bars that neither policy was trained on and no hold-out opening has used.
+    bars that neither policy was trained on and no earlier hold-out evaluation has used.
     """
     from slipstream.markets.live import auto_promotion
     from slipstream.markets.live.deployment import Deployment

@@ -223,10 +223,12 @@ def stop(
         bool, typer.Option("--flat", help="Sell all positions at the broker first.")
     ] = False,
 ) -> None:
-    """Set the kill switch of an account: cancel its orders and make no more decisions.
+    """Stop an account and cancel its orders.
 
-    The account can continue after the file KILL is removed from the deployment's folder. To pause
-    it without the kill switch, use `slipstream stop`.
+    This sets the account's kill switch, the file KILL in the deployment's folder.
+
+    Remove that file to let the account continue. To pause it without the kill switch, use
+    `slipstream stop`.
     """
     from slipstream.markets.live.account_runner import stop_account
 

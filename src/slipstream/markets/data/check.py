@@ -170,10 +170,11 @@ def render(data_check: DataCheck) -> str:
 
 
 def _verdict(data_check: DataCheck) -> str:
-    warnings = sum(issue.severity == "warning" for issue in data_check.issues)
+    number = sum(issue.severity == "warning" for issue in data_check.issues)
+    warnings = plural(number, "warning")
     if data_check.errors:
-        return f"Not loadable: {plural(len(data_check.errors), 'error')}, {warnings} warnings."
-    return f"Loadable, with {plural(warnings, 'warning')}."
+        return f"Not loadable: {plural(len(data_check.errors), 'error')}, {warnings}."
+    return f"Loadable, with {warnings}."
 
 
 def _describe_inspection(inspection: FileInspection) -> str:

@@ -241,9 +241,7 @@ def evaluate_gates(deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[B
             reason = f"the study is not complete. `slipstream resume {folder.handle}` completes it"
         elif (source / CONFIG).is_file():
             config = shlex.quote(str(source / CONFIG))
-            reason = (
-                f"no study is behind a run: `slipstream tune {config} --study-name X` measures it"
-            )
+            reason = f"a run has no study. Start one with `slipstream tune {config} --study-name X`"
         names = ("confirmed", "holdout", "pbo", "dsr", "costs")
         gates = [Gate(name, False, f"not computed: {reason}") for name in names]
     else:
@@ -336,7 +334,7 @@ def _truncation_gate(deployed: DeployedPolicy, schema: BarSchema, bars: Sequence
         equal, num_cuts, where = count_equal_cuts(deployed, schema, bars, NUM_CUTS)
     except SlipstreamError as error:
         return Gate("cuts", False, f"not computed: {error}")
-    figure = f"{equal} of {num_cuts} cuts of the last year give the same bits"
+    figure = f"{equal} of {num_cuts} cuts of the last year are bit-identical"
     if not num_cuts:
         figure = "not computed: the last year has no range without long gaps. Fix the prices"
     return Gate(

@@ -29,8 +29,8 @@ from slipstream.studies.statistics.overfitting import (
 HOLDOUT = "hold-out"
 _FAR = 2.0  # factor of luck's deviation above which trials are considered different
 OPTIMISTIC = (
-    "Scores of trials are optimistic by construction: trials were chosen by the test blocks that "
-    "scored them. Only the hold-out was untouched by that choice."
+    "Trial scores are optimistic by construction: the same test blocks scored and selected the "
+    "trials. Only the hold-out took no part in the selection."
 )
 
 
@@ -182,7 +182,7 @@ def _pruning(view: StudyView) -> str:
         f"{rung_state_plural(words) if len(at) > 1 else words}"
         for words, at in alike.items()
     ]
-    return f"Pruning stopped {plural(stopped, 'trial')}: {'; '.join(parts)}."
+    return f"Pruning stopped {plural(stopped, 'trial')}. Its rungs: {'; '.join(parts)}."
 
 
 def rung_state_plural(words: str) -> str:

@@ -220,9 +220,9 @@ class StudyFolder(SummaryRepr, os.PathLike[str]):
         if not folder.exists:
             place = folder.path.parent
             names = sorted(one.parent.name for one in place.glob("*/ledger.db"))
-            known = f"studies there: {', '.join(names)}" if names else "there is no study there"
+            known = f"it contains {', '.join(names)}" if names else "it contains none"
             raise CheckpointError(
-                f"There is no study {folder.name} in {place}; {known}. Begin one with "
+                f"There is no study {folder.name} in {place}; {known}. Start one with "
                 f"`slipstream tune CONFIG --study-name {folder.handle}`."
             )
         folder.trust = trust
@@ -472,7 +472,7 @@ def check_identity(
     found = describe_difference(stored, current)
     if found:
         raise ConfigError(
-            f"There is a study {name} already, begun with other settings: {found}. To resume it, "
+            f"There is a study {name} already, started with other settings: {found}. To resume it, "
             "use its original settings (study.yaml has them, unless it was edited). Otherwise "
             "choose another name with --study-name."
         )

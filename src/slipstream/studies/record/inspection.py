@@ -65,7 +65,9 @@ def status_lines(folder: StudyFolder) -> list[str]:
             f"Study {folder.name} in {folder.path}", folder.path, resume, status
         )
         if ranked:
-            lines.append("Best so far (chosen on the folds' tests: optimistic by construction):")
+            lines.append(
+                "Best trials (selected by the scores shown, which are therefore optimistic):"
+            )
         for trial in ranked[:_MAX_LISTED]:
             told = trial.suggestion.params.items()
             params = ", ".join(f"{name} {_short(value)}" for name, value in told)

@@ -442,7 +442,7 @@ def forecast(
         measured += " with the config's own networks, scaled by size"
     sentences = [
         f"Forecast: search {format_minutes(estimate.search_minutes)} ({size}; {measured}), "
-        f"confirmation to hold-out {format_minutes(estimate.confirm_minutes)}{pruning}.",
+        f"confirmation and hold-out {format_minutes(estimate.confirm_minutes)}{pruning}.",
         *([fitting] if fitting else []),
         f"Memory at most {_format_size(estimate.memory)} beside data and libraries, disk about "
         f"{_format_size(estimate.disk)}.",

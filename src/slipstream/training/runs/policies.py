@@ -384,9 +384,9 @@ def _training_context(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Describe the training data and trading rules."""
     words = {
         "environment": "environment",
-        **{"bar_seconds": "seconds of a bar", "symbols": "symbols"},
-        **{"symbols_at_once": "symbols at once", "lookback": "bars seen", "fill": "fill"},
-        **{"decide_every": "decides every", "warm_up_bars": "bars to warm up"},
+        **{"bar_seconds": "bar length (s)", "symbols": "symbols"},
+        **{"symbols_at_once": "symbols per env", "lookback": "bars observed", "fill": "fill"},
+        **{"decide_every": "bars per decision", "warm_up_bars": "warm-up bars"},
         "data_sha256": "training data",
     }
     for key, name in words.items():

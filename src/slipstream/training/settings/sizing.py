@@ -375,10 +375,12 @@ def run_warnings(config: RunConfig, environment: Environment) -> tuple[str, ...]
     ):
         size = f"{plan.num_envs} episodes"
         if plan.steps:
-            size = f"the complete episodes of {plan.num_envs} x {plan.steps:,} steps"
+            size = (
+                f"{plan.steps:,} steps in each of {plan.num_envs} environments (complete episodes)"
+            )
         found.append(
             f"Evaluation is limited to {settings.share:.0%} of the training steps "
-            f"(evaluation.share): {size} after every {plan.every:.3g} of the budget. The final "
+            f"(evaluation.share): {size}, every {plan.every:.3g} of the budget. The final "
             f"score uses {plan.test_episodes} episodes. Set evaluation.episodes for a fixed number."
         )
     if (players := environment.part(Players)) is not None:

@@ -72,7 +72,7 @@ def test_a_gate_that_fails_deploys_nothing(make: Make, prices: Path, tmp_path: P
         deploy_policy(study, "demo", {}, notify=said.append)
     assert found.versions == [1] and len(found.audit()) == 1
     assert [line.split()[0] for line in said] == ["FAILED"] * 5 + ["passed"]
-    assert "cuts of the last year give the same bits" in said[-1]
+    assert "cuts of the last year are bit-identical" in said[-1]
     with pytest.raises(ConfigError, match=r"no such gate. Choose from confirmed, holdout"):
         deploy_policy(study, "demo", {"luck": "why not"})
     assert command("deploy", study, "--name", "demo", "--force", "pbo") == 2  # without a reason
@@ -215,4 +215,4 @@ def test_cuts_hold_where_a_symbol_ends_before_another(make: Make, tmp_path: Path
     tables = {"EURUSD": table(week(420), 1.1, 0)[:330], "USDJPY": table(week(420), 150.0, 1)}
     found = make("forex", write(tmp_path / "uneven", tables), features=FEATURES)
     gate = checkpoint.read_manifest(found.version(1))["gates"][5]
-    assert gate["passed"] and "of the last year give the same bits" in gate["figure"]
+    assert gate["passed"] and "of the last year are bit-identical" in gate["figure"]

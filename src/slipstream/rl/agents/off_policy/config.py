@@ -81,7 +81,7 @@ class OffPolicyConfig(AgentConfig):
     )
     reward_scaling: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Divide rewards by a running deviation of the return; auto: on markets.",
+        description="Divide rewards by a running deviation of the return; auto: only on markets.",
     )
     prioritised: bool = Field(
         False,

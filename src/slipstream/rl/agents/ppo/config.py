@@ -145,7 +145,7 @@ class PPOConfig(AgentConfig):
     )
     reward_scaling: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Divide rewards by a running deviation of the return; auto: on markets.",
+        description="Divide rewards by a running deviation of the return; auto: only on markets.",
     )
     normalize_advantage: bool = Field(
         True,
