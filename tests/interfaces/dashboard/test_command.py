@@ -69,7 +69,7 @@ def test_it_prints_its_address_and_a_kill_costs_nothing(tmp_path, port):
 
 def test_listening_beyond_this_machine_says_what_it_means(tmp_path, port):
     process, lines = begin(tmp_path, tmp_path / "state", port, "--listen", "0.0.0.0")
-    assert any("nothing on the way is encrypted" in line for line in lines)
+    assert any("without encryption" in line for line in lines)
     assert ask(port, "/", Host="192.168.1.7")[0] == 401
     assert ask(port, "/", Host="evil.example")[0] == 421
     process.terminate()
