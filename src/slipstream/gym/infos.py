@@ -354,8 +354,8 @@ class SchemaTable:
         Args:
             rows: Rows of the sub-environments, ascending.
             info_code: NO_INFO, ON_REQUEST or a schema for each row, [E].
-            places: Packed infos, [E, MAX_INFO_BYTES].
-            apart: Infos that were received on request, by row.
+            slots: Packed infos, [E, MAX_INFO_BYTES].
+            messages: Infos that were received on request, by row.
         """
         size, codes = len(info_code), info_code[rows]
         for code in np.unique(codes).tolist():

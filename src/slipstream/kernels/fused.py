@@ -26,9 +26,9 @@ class CompiledActor(NamedTuple):
     """Compiled action selection.
 
     Attributes:
-        loop: compiled; ``loop(ctx, t, obs, mask, action, log_prob, out)`` acts at row t for all
-            environments, as the loops of `rl/nets/action_selection.py` do.
-        ctx: its first argument, of the current policy.
+        loop: compiled ``loop(ctx, t, obs, mask, action, log_prob, out)``, which acts for all
+            environments at row t; see `rl/nets/action_selection.py`.
+        ctx: first argument of `loop`, with the current policy.
     """
 
     loop: Any
@@ -39,9 +39,12 @@ class RolloutRows(NamedTuple):
     """Rollout rows to fill, of all E environments of a rollout.
 
     Attributes:
-        obs: [T + 1, E, *shape]; flat: the same memory, [T + 1, E, D].
+        obs: [T + 1, E, *shape].
+        flat: the same memory as [T + 1, E, D].
         mask: bool [T + 1, E, n] of allowed discrete actions, or [0, 0] for none.
-        action: [T, E, K]; log_prob, reward: float32 [T, E]; terminated, truncated: bool [T, E].
+        action: [T, E, K].
+        log_prob, reward: float32 [T, E].
+        terminated, truncated: bool [T, E].
     """
 
     obs: NDArray[Any]
@@ -54,29 +57,41 @@ class RolloutRows(NamedTuple):
     truncated: NDArray[np.bool_]
 
 
-def collect(begin: int, end: int, lo: int, batch: Any, block: Any, by: Any, sent: Any) -> int:
+def collect(
+    begin: int, end: int, lo: int, batch: Any, block: Any, ctx: Any, env_actions: Any
+) -> int:
     """Fill rows begin..end-1 of environments lo, lo + 1, ... of the block.
 
     Args:
-        batch: of the kernel's loop; block: RolloutRows; ctx: see `CompiledActor`.
-        sent: [num_envs, K], the actions that the environments receive; overwritten.
+        begin, end: range of rows.
+        lo: first environment.
+        batch: arrays of the kernel's loop.
+        block: RolloutRows.
+        ctx: see `CompiledActor`.
+        env_actions: [num_envs, K], actions that the environments receive; overwritten.
 
     Returns:
         The next row: `end`, or less if storage for ended episodes is full or after a fault.
     """
     obs, flat, mask, action, log_prob, reward, terminated, truncated = block
-    room, counts, hi = len(batch[4]), batch[7], lo + len(sent)
+    capacity, counts, hi = len(batch[4]), batch[7], lo + len(env_actions)
     for t in range(begin, end):
-        if room - max(counts[FINALS], counts[EPISODES]) < len(sent):
+        if capacity - max(counts[FINALS], counts[EPISODES]) < len(env_actions):
             return t
-        drawn = (action[t][lo:hi], log_prob[t][lo:hi], sent)
-        now = (sent, obs[t + 1][lo:hi], reward[t][lo:hi], terminated[t][lo:hi], truncated[t][lo:hi])
+        actions_out = (action[t][lo:hi], log_prob[t][lo:hi], env_actions)
+        outputs = (
+            env_actions,
+            obs[t + 1][lo:hi],
+            reward[t][lo:hi],
+            terminated[t][lo:hi],
+            truncated[t][lo:hi],
+        )
         if MASKED:
-            act(by, t, flat[t][lo:hi], mask[t][lo:hi], *drawn)
-            advance(0, len(sent), t, RESET, batch, (*now, mask[t + 1][lo:hi]))
+            act(ctx, t, flat[t][lo:hi], mask[t][lo:hi], *actions_out)
+            advance(0, len(env_actions), t, RESET, batch, (*outputs, mask[t + 1][lo:hi]))
         else:
-            act(by, t, flat[t][lo:hi], mask, *drawn)
-            advance(0, len(sent), t, RESET, batch, now)
+            act(ctx, t, flat[t][lo:hi], mask, *actions_out)
+            advance(0, len(env_actions), t, RESET, batch, outputs)
         if counts[FAULT] != 0:
             return t + 1
     return end

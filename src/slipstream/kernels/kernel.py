@@ -64,8 +64,8 @@ class Kernel(NamedTuple):
 
     Attributes:
         mask: writes which discrete actions are allowed. None: all actions, always.
-        prefetch: (s, p, d): prefetches, by `jit.memory.prefetch_element`, the memory that the next
-            step of this environment reads, and changes nothing. Compiled loops call it several
+        prefetch: (s, p, d): prefetches the memory that the next step of this environment reads
+            (`jit.alignment.prefetch_element`) and changes nothing. Compiled loops call it several
             environments ahead.
         finalize_episode: (s, p, d): sets the metrics of a finished episode that no step needs, such
             as means. Called before the metrics are recorded.
@@ -112,8 +112,8 @@ class Kernel(NamedTuple):
 
     def specialize(self, loaded: KernelData) -> Kernel:
         """Return the kernel with the STATE and the functions of `loaded`."""
-        fitted = self if loaded.state is None else self._replace(STATE=loaded.state)
-        return fitted._replace(**loaded.functions) if loaded.functions else fitted
+        kernel = self if loaded.state is None else self._replace(STATE=loaded.state)
+        return kernel._replace(**loaded.functions) if loaded.functions else kernel
 
     def configure(self, values: Mapping[str, Any]) -> config.Config:
         """Validate a user's settings under `env:`."""
@@ -121,7 +121,7 @@ class Kernel(NamedTuple):
             return validate(self.Config, values, where="env")
         except SlipstreamError:
             raise
-        except Exception as error:  # of a custom validator
+        except Exception as error:  # raised by a custom validator
             if self.built_in:
                 raise
             raise wrap_user_error(f"Kernel `{self.name}`", self.Config, error) from error

@@ -116,8 +116,8 @@ class EnvSpec:
 
     def __post_init__(self) -> None:
         limit = self.max_episode_steps
-        whole = isinstance(limit, (int, np.integer)) and not isinstance(limit, bool)
-        if limit is not None and not (whole and limit >= 1):
+        is_integer = isinstance(limit, (int, np.integer)) and not isinstance(limit, bool)
+        if limit is not None and not (is_integer and limit >= 1):
             raise KernelError(
                 f"`max_episode_steps` must be a positive integer, got {limit!r}. Set the time "
                 "limit in steps, or None (the default) for no time limit."
@@ -191,10 +191,11 @@ def check_market_spec(spec: EnvSpec, name: str) -> None:
     """Check that a market has the metrics and traces that scores, studies and reports read.
 
     Args:
-        spec: of a kernel; name: of its file, for the message.
+        spec: spec of a kernel.
+        name: name of its file, for the message.
 
     Raises:
-        KernelError: `market` is set and some are missing.
+        KernelError: `market` is set and a metric or trace is missing.
     """
     names = {metric.name for metric in spec.metrics}
     absent = [

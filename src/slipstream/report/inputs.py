@@ -173,21 +173,21 @@ class RunEvaluation:
         prices: prices; required with `market`.
         holdout: split of the headline figures.
         unseen: nothing was learned from that split or chosen on it.
-        numbers: numbers of the members in the run, if some are omitted.
+        member_numbers: numbers of the members in the run, if some are omitted.
         member: index of the displayed member; the others form the seed band.
         member_reason: reason for displaying this member.
         same_settings: True if members differ only in their seeds and form a seed band.
-        comparisons: baselines by split (market only).
+        baselines: baselines by split (market only).
         stress: stress test of the hold-out (market only).
         random_policy: episode returns of a uniformly random policy (without prices).
         game: choice of the policies (without prices); None without training.
         curves: learning curves.
         episodes: length and metrics of training episodes over steps.
-        machine: resource usage by column of `metrics.csv`.
+        resources: resource usage by column of `metrics.csv`.
         round_trips: cost of a round trip by symbol on the hold-out.
         financing: True if swaps are charged.
         trials: number of configurations tried, including this one.
-        before: earlier runs and studies that showed some of these days; their trials are added.
+        earlier_uses: earlier runs and studies that used some of these days; their trials are added.
         holdout_reads: number of evaluations of the hold-out, including this one.
         notes: notices about the data or the run.
         provenance: command, versions, machine, data hash: label and text.

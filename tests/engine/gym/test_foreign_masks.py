@@ -167,7 +167,7 @@ def test_agents_train_and_are_evaluated_on_allowed_choices_alone(tmp_path, agent
         obs = env.reset(seed=9)
         if how == "dict":
             assert set(obs) == {"observation"}
-        with pytest.raises(ConfigError, match="trained with a mask"):
+        with pytest.raises(ConfigError, match="trained with action masks"):
             policy.act(obs)
         for _ in range(20):
             for deterministic in (True, False) if agent == "ppo" else (True,):

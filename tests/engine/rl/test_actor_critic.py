@@ -320,7 +320,7 @@ def test_what_does_not_fit_is_refused(name, action, words):
 
 def test_images_are_refused_with_what_fits():
     image = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
-    with pytest.raises(ConfigError, match=r"td3 learns from rows of numbers.*ppo"):
+    with pytest.raises(ConfigError, match=r"td3 does not support image.*ppo"):
         config_of("td3").check_spaces(EnvSpec(image, gymnasium.spaces.Box(-1, 1, (1,), np.float32)))
 
 

@@ -78,7 +78,7 @@ _WIDTH = 110  # default width of wrapped lines
 
 @dataclass(frozen=True, repr=False)
 class Status(SummaryRepr):
-    """Latest state of a process, the source of everything that screens, files and pages show.
+    """Latest state of a process, which terminals, files and pages display.
 
     Attributes:
         kind: one of `KINDS`.

@@ -93,7 +93,7 @@ class FeedComparison:
     """Comparison of a feed with the training prices that processes each bar once.
 
     Args:
-        known: training prices by symbol.
+        training_prices: training prices by symbol.
     """
 
     def __init__(self, training_prices: Mapping[str, TrainingPrices]) -> None:

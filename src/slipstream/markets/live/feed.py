@@ -83,7 +83,7 @@ class PriceFeed:
         data: the config's `data` section, without the folder.
         schema: symbols and columns of the bars.
         grace: seconds after a bar's end at which it counts as closed.
-        known: issues about how the files are read were settled before.
+        has_account: the account exists, so that issues about reading the files were settled before.
         history: bars that features need before the first decision.
 
     Raises:

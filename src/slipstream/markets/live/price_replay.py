@@ -85,7 +85,7 @@ class PriceReplay:
         policy: the policy that decides.
         market: the bars, followed by a flat one.
         start: first time decided on, UTC seconds; the first usable bar by default.
-        kept: earlier decisions; all bars are decided on by default.
+        known_actions: earlier decisions; all bars are decided on by default.
         spare_rows: number of bars that `advance` can append.
 
     Attributes:

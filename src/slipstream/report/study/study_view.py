@@ -96,13 +96,13 @@ class StudyView:
         development: its backtest paths with the search's own seed.
         fresh: its mean over paths with each fresh seed of the confirmation.
         holdout: its seeds on the hold-out, the deployable one first.
-        random: rank of the deployable seed's return among matched random traders; None if unknown,
-            for the reason `random_missing`.
+        random_traders: rank of the deployable seed's return among matched random traders; None if
+            unknown, for the reason `random_missing`.
         fold_dates: first and last day of each tested group.
         provenance: label and text.
         notes: notices about the data.
         accepted: data issues accepted by the config.
-        machine: resource usage by column of `machine.csv`.
+        resources: resource usage by column of `machine.csv`.
     """
 
     name: str

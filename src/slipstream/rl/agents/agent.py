@@ -54,7 +54,7 @@ class MemberConfig(Config):
         """Return field `name` as float64 [M]; `default` if it is null or "auto".
 
         Raises:
-            ConfigError: A list has another length.
+            ConfigError: the list has another length.
         """
         self.check_length(name, members)
         value = getattr(self, name)
@@ -63,10 +63,10 @@ class MemberConfig(Config):
         return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
 
     def check_length(self, name: str, members: int) -> None:
-        """Check the length of a list in field `name`; nothing is allocated.
+        """Check that a list in field `name` has one number per member; nothing is allocated.
 
         Raises:
-            ConfigError: The list has another length.
+            ConfigError: the list has another length.
         """
         value = getattr(self, name)
         if isinstance(value, tuple) and len(value) != members:
@@ -97,12 +97,12 @@ class MemberConfig(Config):
 
 
 class AgentConfig(MemberConfig):
-    """Base of `Config`, whose fields are the keys under `agent:`.
+    """Base class of an agent's `Config`; its fields are the keys of the section `agent`.
 
     Attributes:
-        LENGTHS: Fields that determine `iteration_steps`.
-        SIZES: Fields that determine `bytes`.
-        FITTED: Sizes that `fit` makes consistent. Those that are not fields are for searches only.
+        LENGTHS: fields that determine `iteration_steps`.
+        SIZES: fields that determine `bytes`.
+        FITTED: sizes that `fit` rounds to fit together; some are only searched and are no fields.
         MAX_NUM_ENVS: Upper bound of `num_envs: auto`; None for no bound.
     """
 
@@ -136,17 +136,21 @@ class AgentConfig(MemberConfig):
         return self.bytes(spec, 1, 1)
 
     def check(self, num_envs: int) -> None:
-        """Raise ConfigError if sizes are inconsistent, and suggest consistent ones."""
+        """Check that the sizes fit together.
+
+        Raises:
+            ConfigError: they do not; the message suggests sizes that do.
+        """
 
     def replay(self, num_envs: int) -> ReplayConfig | None:
         """Return the replay configuration; None for agents that learn from rollouts."""
         return None
 
     def check_spaces(self, spec: EnvSpec) -> None:
-        """Check that the agent supports the spaces of an environment.
+        """Check that the agent supports an environment's spaces.
 
         Raises:
-            ConfigError: It does not. The message suggests agents that do.
+            ConfigError: it does not; the message names agents that do.
         """
 
     def parts(self, num_envs: int) -> int:
@@ -154,7 +158,7 @@ class AgentConfig(MemberConfig):
         return 1
 
     def relax_sizes(self, num_envs: int, user_set: Container[str]) -> Self:
-        """Return the config without suggested sizes that do not fit; fields in `user_set` stay."""
+        """Return the config without default sizes that do not fit; fields in `user_set` stay."""
         return self
 
     def for_study(self, user_set: Container[str]) -> Self:
@@ -166,14 +170,15 @@ class AgentConfig(MemberConfig):
         return self
 
     def fit(self, sizes: dict[str, Any], num_envs: int) -> tuple[str, ...]:
-        """Make the sizes suggested by a study consistent, in place.
+        """Round the sizes suggested by a study so that they fit together, in place.
 
         Args:
-            sizes: Some of FITTED by name; this config has the others. Only fields remain.
-            num_envs: Environments per member, N.
+            sizes: suggested sizes by name, some of FITTED; this config has the others. Names that
+                are no fields are removed.
+            num_envs: N.
 
         Returns:
-            Messages about rounded sizes.
+            A sentence for each rounded size.
         """
         return ()
 
@@ -186,10 +191,10 @@ class CompiledLearner(NamedTuple):
     """Compiled learning from a replay.
 
     Attributes:
-        loop: Compiled ``loop(source, learner, ring, store, updates)`` that makes updates [M]; see
+        loop: compiled ``loop(source, learner, ring, store, updates)`` that runs updates [M]; see
             `ReplayLoops` for `store`.
-        source, learner: Its first arguments, current values by reference.
-        share: Runs a task that calls `loop`; other threads of the RunTasks may take part.
+        source, learner: first arguments of `loop`, pointers to the current values.
+        share: function that runs a task that calls `loop`; other threads of the RunTasks may help.
     """
 
     loop: Any
@@ -221,18 +226,20 @@ class Agent(ABC):
     def __init__(
         self, config: Any, specs: EnvSpec | Sequence[EnvSpec], seeds: Sequence[int], num_envs: int
     ) -> None:
-        """Create M members.
+        """Create the networks of M members.
 
         Args:
-            config: A `Config`.
-            specs: Specification of the environment, or one per member.
-            seeds: Seed of each member, [M].
-            num_envs: Environments per member, N.
+            config: the agent's `Config`.
+            specs: spec of the environment, or [M] specs.
+            seeds: [M].
+            num_envs: N.
         """
 
     @abstractmethod
     def act(self, experience: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        """Read obs[t] and mask[t] of environments lo..hi-1; write their actions[t], log_prob[t].
+        """Choose actions for obs[t] and mask[t] of environments lo..hi-1.
+
+        The actions and their log probabilities are written into `actions[t]` and `log_prob[t]`.
 
         Returns:
             Actions for the environments, [hi - lo, K], valid until the next call for this range.
@@ -242,16 +249,16 @@ class Agent(ABC):
     def update(
         self, experience: Rollout, progress: float | NDArray[np.float64], run_tasks: RunTasks
     ) -> dict[str, NDArray[Any]]:
-        """Update every member on its own part of the experience, at the end of an iteration.
+        """Update every member on its own part of the experience, and end the iteration.
 
         Args:
-            experience: Complete rollout [T, M N] with its final observations.
-            progress: Fraction of the budget spent before it, for schedules; a number or [M].
-            run_tasks: Runs tasks of a lone member in parallel.
+            experience: filled rollout [T, M N] with its final observations.
+            progress: share of the budget spent before it, for schedules; a number or [M].
+            run_tasks: runs tasks of a single member in parallel.
 
         Returns:
-            Values [M] by name, with `updates` (optimizer updates that changed the member) and
-            `failed` (it had a non-finite gradient and is never updated again).
+            Metrics [M] by name. They include `updates` (gradient updates that changed the member)
+            and `failed` (it had a non-finite gradient and is never updated again).
         """
 
     def learn(self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks) -> None:
@@ -296,8 +303,8 @@ class Agent(ABC):
         """Begin to act for one of the `double_buffered_ranges`.
 
         Returns:
-            Function that completes `act`. It returns actions for the environments, [E, K], whose
-            rows lo..hi-1 are valid until the next call for this range.
+            A function that waits for the actions and completes `act`. It returns [E, K]; rows
+            lo..hi-1 are valid until `begin_act` is called for them again.
         """
         raise NotImplementedError  # overridden with `double_buffered_ranges`
 

@@ -1,4 +1,4 @@
-"""Shared base of built-in agents: a population with a policy, scales, rates and named state."""
+"""Base class of built-in agents: policy, running scales, learning rates and named state."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from slipstream.rl.nets.policy import Policy
 
 
 class PopulationAgent(Agent):
-    """M members. Agents add networks, acting and learning.
+    """M members with a policy; subclasses add further networks, acting and learning.
 
     Args:
-        config: its per-member lists have length M.
+        config: agent config whose per-member lists have length M.
         specs: the environment's EnvSpec, or one per member (they may differ in fixed scales).
         seeds: [M].
         num_envs: N, environments per member.
-        parts: gradient buffers of the policy.
-        network: what else `Policy` takes.
+        parts: number of gradient buffers of the policy.
+        network: further arguments of `Policy`.
 
     Attributes:
-        head: of the policy; None: that of a stochastic one.
+        head: type of the policy's head; None for the default of `ActionMap`.
         policy: weights, observation scaling, action mapping.
-        groups: `Parameters` by name; `parameters` are the policy's. All are saved.
-        targets: float32 [M, P] by name, target networks of groups. All are saved.
-        counts: [M] by name, what else is saved.
-        discount: float64 [M].
-        reward_scale: of all rewards that were seen, where they are scaled.
+        groups: saved `Parameters` by name; `parameters` are the policy's.
+        targets: saved target networks, float32 [M, P] by name.
+        counts: further saved arrays [M] by name.
+        gamma: float64 [M], discount factor.
+        reward_scale: running scale of rewards; None if rewards are not scaled.
     """
 
     config: Any
@@ -96,8 +96,7 @@ class PopulationAgent(Agent):
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the small part of the training state; the first axis is the member.
 
-        The state of some members is the same rows of each array: shards are joined by
-        concatenation.
+        A range of members is a range of rows of each array, so shards are joined by concatenation.
         """
         state = {
             f"{group}.{name}": value

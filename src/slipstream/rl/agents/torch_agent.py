@@ -51,7 +51,7 @@ class TorchGroup:
         products: Matrix products of hidden layers.
 
     Attributes:
-        environments: Slice of their environments.
+        environments: Slice of the members' environments.
         network: The policy's network.
     """
 
@@ -68,7 +68,7 @@ class TorchGroup:
         self.count = members.stop - members.start
         self.network = make_torch_network(policy.network, products)
         self._policy = policy
-        self._shared: list[tuple[NDArray[Any], Tensor]] = []  # the agent's, ours
+        self._shared: list[tuple[NDArray[Any], Tensor]] = []  # array of the agent, device tensor
 
     def mirror(self, array: NDArray[Any]) -> Tensor:
         """Return a device copy of an array [M, ...], kept in sync by `fetch` and `write_back`."""
@@ -78,7 +78,7 @@ class TorchGroup:
         return mirror
 
     def tensor_views(self, parameters: Parameters, flat: Tensor) -> dict[str, Tensor]:
-        """Views into rows [g, P], by name."""
+        """Return views into rows [g, P] by tensor name."""
         return tensor_views(flat.detach(), parameters.shapes, parameters.offsets)
 
     def group(self, parameters: Parameters) -> ParamGroup:
@@ -112,10 +112,14 @@ class TorchGroup:
         return [mirror.clone() for mirror in self.device_state()]
 
     def write_back(self, state: Sequence[Tensor], *others: Tensor) -> list[NDArray[Any]]:
-        """Write weights and moments to the agent; return other tensors as arrays.
+        """Write weights and moments into the agent's arrays, with one wait for the device.
 
         Args:
-            state: `device_state`, `copy_state`, or nothing.
+            state: tensors of `device_state` or `copy_state`, or an empty sequence.
+            others: further tensors.
+
+        Returns:
+            The further tensors as arrays.
         """
         arrays = self.to_numpy(*state, *others)
         for (target, _), array in zip(self._shared[: len(state)], arrays, strict=False):
@@ -166,13 +170,13 @@ class TorchAgent:
     members: int
     device: torch.device
     _groups: Sequence[TorchGroup]
-    _halved = False  # since notes were drained
+    _halved = False  # True if groups were halved since the last `drain_warnings`
 
     def make_groups(self, device: str, precision: str) -> None:
-        """Create the groups after the agent's arrays.
+        """Create the groups; the agent's arrays must exist.
 
         Raises:
-            ResourceError: there is not enough memory for their weights.
+            ResourceError: the device lacks memory for the weights.
         """
         self.device, self.precision = get_device(device), precision
         self.products = get_products(precision)
@@ -217,7 +221,7 @@ class TorchAgent:
                 except torch.OutOfMemoryError as error:
                     if group.count == 1:
                         raise self._out_of_memory(error, "to calculate a single member") from error
-                # Only here the failed work's own tensors are gone, which the error held.
+                # After the `except` block the tensors of the failed work are freed.
                 group.write_back(group.device_state() if state is None else state)
                 members = group.members
                 del group, state
@@ -263,7 +267,7 @@ class TorchAgent:
         self._halved = False
         most = max(group.count for group in self._groups)
         return [
-            f"{self.device} lacks memory for all {self.members} members at once: from here on they "
-            f"are calculated in {len(self._groups)} groups of at most {most}. Nothing that was "
-            "learned is lost; results of other group sizes differ by rounding only."
+            f"{self.device} lacks memory for all {self.members} members at once. From here on they "
+            f"are computed in {len(self._groups)} groups of at most {most}. No progress is lost; "
+            "results differ from other group sizes only by rounding."
         ]

@@ -41,9 +41,9 @@ class Rollout:
     ) -> None:
         self.n_steps, self.members, self.num_envs = n_steps, members, num_envs
         t, e = n_steps, members * num_envs
-        shape, numbers = spec.observation_shape, spec.action_dim
+        shape, action_dim = spec.observation_shape, spec.action_dim
         self.obs: NDArray[Any] = np.zeros((t + 1, e, *shape), spec.observation_dtype)
-        self.actions: NDArray[Any] = np.zeros((t, e, numbers), spec.action_dtype)
+        self.actions: NDArray[Any] = np.zeros((t, e, action_dim), spec.action_dtype)
         self.log_prob = np.zeros((t, e), np.float32)
         self.reward = np.zeros((t, e), np.float32)
         self.terminated = np.zeros((t, e), np.bool_)
@@ -63,8 +63,16 @@ class Rollout:
         """The arrays for compiled loops that act and step."""
         mask = np.zeros((0, 0), np.bool_) if self.mask is None else self.mask
         flat = self.obs.reshape(*self.obs.shape[:2], -1)
-        kept = (self.actions, self.log_prob, self.reward, self.terminated, self.truncated)
-        return RolloutRows(self.obs, flat, mask, *kept)
+        return RolloutRows(
+            self.obs,
+            flat,
+            mask,
+            self.actions,
+            self.log_prob,
+            self.reward,
+            self.terminated,
+            self.truncated,
+        )
 
     def step_buffers(self, t: int, lo: int = 0, hi: int | None = None) -> StepBuffers:
         """Return the buffers of step t for environments lo..hi-1; observations go to row t + 1."""
@@ -96,7 +104,8 @@ def rollout_bytes(
 ) -> int:
     """Return the bytes that a `Rollout` of this size allocates, without final observations."""
     e = members * num_envs
-    numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
-    obs = numbers * spec.observation_dtype.itemsize + mask_size
-    step = spec.action_dim * spec.action_dtype.itemsize + 4 + 4 + 3
-    return (n_steps + 1) * e * obs + n_steps * e * step
+    obs_size = int(np.prod(spec.observation_shape, dtype=np.int64))
+    obs_bytes = obs_size * spec.observation_dtype.itemsize + mask_size
+    # log_prob and reward are float32; terminated, truncated and valid are bool.
+    step_bytes = spec.action_dim * spec.action_dtype.itemsize + 4 + 4 + 3
+    return (n_steps + 1) * e * obs_bytes + n_steps * e * step_bytes

@@ -94,7 +94,7 @@ class Policy(SummaryRepr):
     ) -> None:
         if len(specs) != len(seeds):
             raise ConfigError(
-                f"One EnvSpec per member is needed: {len(seeds)} members, {len(specs)} specs."
+                f"`specs` must have one EnvSpec per member ({len(seeds)}), got {len(specs)}."
             )
         spec = specs[0]
         self.members, self.seeds = len(seeds), tuple(int(seed) for seed in seeds)
@@ -170,9 +170,9 @@ class Policy(SummaryRepr):
             obs: An observation of the environment's own space (an array, a number, a dict or a
                 tuple), neither flattened nor scaled; or n of them with a leading batch axis. A
                 policy of M > 1 members takes [M, ...] or [M, n, ...].
-            mask: bool [num_actions] of allowed actions, [n, num_actions] for a batch. By default
-                the
-                entry `action_mask` of a Dict observation. A policy trained with masks requires one.
+            mask: bool [num_actions] of allowed actions, [n, num_actions] for a batch; by default
+                the entry `action_mask` of a Dict observation. A policy trained with masks requires
+                one.
             deterministic: Return the most likely action; otherwise sample, see `reseed`. The heads
                 `q` and `tanh` have no distribution and always return the greedy action.
 
@@ -228,8 +228,8 @@ class Policy(SummaryRepr):
         Args:
             states: Observations, as for `act`.
             deterministic: Return greedy actions. Otherwise policies of PPO and SAC sample from
-                their
-                distribution, and those of DQN and TD3 add `exploration` to their greedy actions.
+                their distribution, and those of DQN and TD3 add `exploration` to their greedy
+                actions.
             exploration: For DQN the fraction of uniformly random actions, by default 0.05; for TD3
                 the standard deviation of normal noise in halves of an action's range, by default
                 0.1.
@@ -475,8 +475,8 @@ class Actor:
             policy.is_image and policy.actions.squashed
         ):
             raise ConfigError(
-                f"Sampling is not implemented for a policy with the head {policy.actions.head}: "
-                "act with deterministic=True."
+                f"Sampling is not implemented for a policy with the head {policy.actions.head}. "
+                "Pass deterministic=True."
             )
 
 
@@ -527,15 +527,14 @@ class NativeSpaces:
             ) from None
         if len(lead) > (2 if members > 1 else 1) or (members > 1 and lead[:1] != (members,)):
             raise ConfigError(
-                f"The policy was given observations with the axes {lead} before their own "
-                f"{rows.shape[len(lead) :]}, and it has {members} member(s): give one observation "
-                f"or a batch, {axes}."
+                f"Observations of shape {rows.shape[len(lead) :]} have the leading axes {lead}, "
+                f"but the policy has {members} member(s). Pass one observation or a batch, {axes}."
             )
         rows = np.ascontiguousarray(rows.reshape(-1, *self.observation_codec.shape))
         if not np.isfinite(rows).all():
             raise ConfigError(
-                "The policy was given an observation with NaN or infinity; no meaningful action "
-                "exists for it. Fix the code that produced the observation."
+                "An observation contains NaN or infinity, so that no meaningful action exists. Fix "
+                "the code that produced the observation."
             )
         return rows, lead
 
@@ -558,32 +557,31 @@ class NativeSpaces:
         Raises:
             ConfigError: The mask is missing, has a wrong format, or allows no action.
         """
-        choices = sum(self.sizes)
+        num_actions = sum(self.sizes)
         if mask is None:
             if self.masked:
                 raise ConfigError(
-                    "This policy was trained with a mask of allowed choices and does not act "
-                    f"without one: give mask=, bool of shape {(*lead, choices)} (`env.mask` of "
-                    "slipstream.make_vec)."
+                    "`mask` is required, got None: this policy was trained with action masks. Pass "
+                    f"`env.mask` of slipstream.make_vec, bool of shape {(*lead, num_actions)}."
                 )
             return None
-        if not choices:
+        if not num_actions:
             raise ConfigError(
-                "This policy acts in a Box, of which nothing can be masked: leave `mask` out."
+                "`mask` has no effect on Box actions, which this policy returns. Leave it out."
             )
         allowed = np.asarray(mask)
-        if allowed.shape != (*lead, choices) or allowed.dtype.kind not in "biu":
+        if allowed.shape != (*lead, num_actions) or allowed.dtype.kind not in "biu":
             raise ConfigError(
-                f"`mask` must be bool of shape {(*lead, choices)}, the batch axis first; it is "
+                f"`mask` must be bool of shape {(*lead, num_actions)}, batch axis first, got "
                 f"{allowed.dtype} of shape {allowed.shape}."
             )
-        allowed = np.ascontiguousarray(allowed.reshape(rows, choices), np.bool_)
-        some = np.logical_or.reduceat(allowed, np.cumsum([0, *self.sizes[:-1]]), axis=1)
-        if not some.all():
-            row, part = (int(i) for i in np.argwhere(~some)[0])
-            which = f", component {part}" if len(self.sizes) > 1 else ""
+        allowed = np.ascontiguousarray(allowed.reshape(rows, num_actions), np.bool_)
+        has_action = np.logical_or.reduceat(allowed, np.cumsum([0, *self.sizes[:-1]]), axis=1)
+        if not has_action.all():
+            row, component = (int(i) for i in np.argwhere(~has_action)[0])
+            which = f", component {component}" if len(self.sizes) > 1 else ""
             raise ConfigError(
-                f"`mask` allows nothing in row {row}{which}; at least one choice must be allowed."
+                f"`mask` allows nothing in row {row}{which}. Allow at least one action."
             )
         return allowed
 
@@ -601,7 +599,7 @@ class NativeSpaces:
         }
 
     def with_description(self, description: Mapping[str, Any]) -> NativeSpaces:
-        """Return a copy with the spaces of a manifest; the rows are unchanged."""
+        """Return the same conversion with the spaces of a manifest; the rows are unchanged."""
         return replace(
             self,
             observation_codec=ObservationCodec(description["observation"], description["layout"]),

@@ -114,7 +114,7 @@ def format_p_values(values: Mapping[str, Any], draws: int) -> str:
     """Format "p = 0.01 in excess of equal weight and p < 0.0005 of own returns".
 
     Args:
-        p_values: p-values by kind of returns.
+        values: p-values by kind of returns.
         draws: number of resamples; smaller p-values are reported as below one of them.
     """
     texts = []

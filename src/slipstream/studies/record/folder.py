@@ -44,7 +44,7 @@ from slipstream.training.settings.config import (
 )
 from slipstream.training.settings.trust import check_trust
 
-if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
+if TYPE_CHECKING:  # imports Optuna, which commands that only read a study do not need
     from slipstream.studies.space import SearchSpace
 
 STUDIES = "studies"
@@ -169,7 +169,7 @@ class StudyFolder(SummaryRepr, os.PathLike[str]):
     Attributes:
         path: absolute; config, ledger, machine, page, policy, refit: files and folders there.
         name: the last part of it.
-        trust: code that its config names may run, whoever made it.
+        trust: code that its config names may run, whoever created the study.
     """
 
     def __init__(self, path: Path) -> None:

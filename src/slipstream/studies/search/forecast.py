@@ -187,7 +187,7 @@ class MeasuredSpeed:
         steps_per_second: environment steps of training per second, all members together.
         test_seconds: seconds of a member's segment besides training: batching, scoring, saving.
         backtests: backtest of one member, used for market figures.
-        members: number of members trained side by side.
+        members: number of members trained together.
         phase_shares: shares of the training time by env, policy and update.
         state_bytes: largest state of a member on disk, after `_TIMED_ITERATIONS` iterations.
     """
@@ -277,12 +277,9 @@ def measure_speed(
     bare = [replace(member, test=None) for member in members]
     first = _run_segment(pool, bare, _TIMED_ITERATIONS, tick)
     state = max(pool.state_bytes(member.name) for member in members)
-    first_milestone = plan.stages(plan.base).milestones[
-        0
-    ]  # iterations of the study's first stretches
-    more = min(
-        first_milestone, int(_MEASURED_SECONDS / max(first.training, 1e-9))
-    )  # 0: one was long enough
+    first_milestone = plan.stages(plan.base).milestones[0]  # in iterations
+    # 0 if the first segment was long enough.
+    more = min(first_milestone, int(_MEASURED_SECONDS / max(first.training, 1e-9)))
     measured = _run_segment(pool, members, _TIMED_ITERATIONS + more, tick)
     for member in members:
         pool.drop(member.name)

@@ -180,7 +180,7 @@ def curves(points_by_name: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     """Return the curves as SVG, in colours for light and dark themes; empty before a second point.
 
     Args:
-        known: steps and score of each point, by name.
+        points_by_name: steps and score of each point, by name.
     """
     curves_shown = {name: points for name, points in points_by_name.items() if len(points) > 1}
     if not curves_shown:

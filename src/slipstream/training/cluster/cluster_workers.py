@@ -66,9 +66,9 @@ class _Part:
     Attributes:
         members: its members.
         actor: its actor; None while it waits for one.
-        todo: pending calls; the result of the last one is returned.
-        journal: calls since `handed` that changed the state.
-        handed: last returned state; None before the first.
+        pending: pending calls; the result of the last one is returned.
+        journal: calls since `returned` that changed the state.
+        returned: last returned state; None before the first.
         losses: actors lost with it since its last answer.
     """
 

@@ -85,7 +85,7 @@ class _Records:
 
     Attributes:
         first: record with all annealed numbers at their start.
-        moves: for each annealed number, the change of the record's fields from start to final.
+        changes: for each annealed number, the change of the record's fields from start to final.
     """
 
     first: Any

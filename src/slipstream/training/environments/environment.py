@@ -177,7 +177,7 @@ class EnvironmentKind(ABC):
         """Return the maximum automatic num_envs and its scope, such as "a game"."""
 
     def select_backend(self, backend: str) -> str:
-        """The backend that is meant.
+        """Return the backend that steps it for a value of `training.backend`.
 
         Raises:
             ConfigError: it is not one of `backends`.

@@ -291,7 +291,7 @@ def score(
     """Score every member of a policy on its own test split with its most likely actions.
 
     Args:
-        places: [M], members of the policy; each has a `test` split, and they are `alike`.
+        members: [M], members of the policy; each has a `test` split, and they are `alike`.
         policy: policy of all members.
         check_stop: called regularly; may raise to stop.
     """
@@ -406,7 +406,9 @@ def run_backtests(
     """Run steps `begin` to `end` of all members, `num_envs` environments each.
 
     Args:
-        by, mask: policy arrays and action mask; see `rl/nets/action_selection.py`.
+        begin, end: range of steps.
+        num_envs: environments per member.
+        ctx, mask: policy arrays and action mask; see `rl/nets/action_selection.py`.
         batch, out: arrays of the kernel's loop; `kernels/loop.py` defines their indices.
         values: float64 [steps, E, noted], written.
     """
@@ -429,7 +431,7 @@ class BacktestLoop:
     Args:
         env: M x R environments that hold at the end of an episode.
         policy: policy of M members.
-        noted: STATE fields recorded after each step.
+        recorded: STATE fields recorded after each step.
     """
 
     def __init__(self, env: KernelVectorEnv, policy: Policy, recorded: tuple[str, ...]) -> None:

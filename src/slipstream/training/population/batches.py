@@ -172,7 +172,7 @@ def next_batch(
         others: remaining load of the running batches.
         workers: number of workers, in units of this worker's speed.
         group_size: maximum number of members; None for a limit by memory and speed.
-        pace: maximum number of members of a shape by measured speed.
+        max_by_speed: function from a shape to its maximum number of members by measured speed.
     """
     if not waiting:
         return None

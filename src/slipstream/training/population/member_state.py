@@ -127,7 +127,8 @@ class State:
         tensors: everything needed to resume; first axes count the member or its environments. For
             a member that has reached its budget, only the policy.
         policy: tensors and manifest of its policy, if it has reached its budget.
-        whole: True if `tensors` is complete; False if a large replay buffer is only in the file.
+        is_complete: True if `tensors` is complete; False if a large replay buffer is only in the
+            file.
     """
 
     iteration: int

@@ -173,7 +173,7 @@ class Reply:
 
     Attributes:
         states: states of members by name, newer than those of earlier replies.
-        under_way: progress of the members.
+        progress: progress of the members.
         end: result of the segment; None while it runs.
     """
 

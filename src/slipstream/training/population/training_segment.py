@@ -43,7 +43,7 @@ class Population:
     """Members of one shape that are trained together.
 
     Args:
-        places: [M], the members.
+        members: [M], the members.
         states: [M], their states; None for a new member.
 
     Attributes:

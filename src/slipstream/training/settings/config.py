@@ -332,7 +332,7 @@ class RunConfig:
         agent_name, agent_config = load_config(agent_name)
         suggested = kind.default_hyperparams(agent_name)
         training = section_of(values, "training")
-        training = {name: one for name, one in training.items() if name not in RETIRED}
+        training = {name: value for name, value in training.items() if name not in RETIRED}
         config = cls(
             env_name=env_name,
             env_settings=env,
@@ -345,8 +345,8 @@ class RunConfig:
             curriculum=validate(CurriculumConfig, section_of(values, "curriculum"), "curriculum"),
         )
         n = config.training.num_envs
-        yielding = config.agent.relax_sizes(_AUTO_NUM_ENVS if n == "auto" else n, agent)
-        config = replace(config, agent=yielding)
+        relaxed = config.agent.relax_sizes(_AUTO_NUM_ENVS if n == "auto" else n, agent)
+        config = replace(config, agent=relaxed)
         config.check_sizes()
         hang_timeout.set(config.training.hang_seconds)
         return config

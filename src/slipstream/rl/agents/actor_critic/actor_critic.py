@@ -48,20 +48,24 @@ from slipstream.rl.nets.optimizer import LANES, Parameters, tensor_offsets
 
 
 class Critics:
-    """Q(s, a) of M members, twice (Fujimoto et al. 2018, "Addressing function approximation error
-    in actor-critic methods": the smaller of two values is overestimated less).
+    """Two Q networks of M members.
+
+    The smaller of two values is overestimated less (Fujimoto et al. 2018, "Addressing function
+    approximation error in actor-critic methods").
 
     Args:
-        numbers: D of an observation; width: K of an action.
-        net_arch: hidden layers.
-        activation: between layers.
-        seeds: [M]; a member's first weights follow from its seed alone.
-        first: number of the first matrix, those before it being the actor's.
+        numbers: D, size of an observation.
+        width: K, size of an action.
+        net_arch: hidden layer widths.
+        activation: activation between layers.
+        seeds: [M]; a member's initial weights depend only on its seed.
+        first: number of the first matrix; the actor has those before it.
 
     Attributes:
-        groups: weights of each critic; targets: float32 [M, P] of each, equal to them at first.
+        groups: parameters of each critic.
+        targets: float32 [M, P], target weights of each critic, initially equal to its weights.
         table: int64 [L, 7], as `rl/nets/layers.py` reads it.
-        mlp: layers; the input is the action, and after it the observation.
+        mlp: layers; the input is the action followed by the observation.
     """
 
     def __init__(
@@ -83,16 +87,16 @@ class Critics:
 
 
 class ActorCritic(OffPolicyAgent):
-    """M members. Agents add the policy; implementations add acting and learning.
+    """State shared by the implementations of SAC and TD3.
 
     Args:
         config, specs, seeds, num_envs, parts: as for `PopulationAgent`.
 
     Attributes:
-        statistics: names of what an update counts, STATISTICS first.
-        critics: both, with their targets.
-        noise: of `Explorer`, where there is any.
-        tally: what the updates of this iteration saw.
+        statistics: names of an update's statistics, STATISTICS first.
+        critics: both critics with their targets.
+        noise: standard deviation of exploration noise, see `Explorer`; empty without noise.
+        stats: statistics of the updates of this iteration.
     """
 
     statistics: ClassVar[tuple[str, ...]] = STATISTICS
@@ -127,7 +131,7 @@ class ActorCritic(OffPolicyAgent):
 
     @property
     def policy_delay(self) -> int:
-        """Update of the critics between two of the actor."""
+        """Critic updates per actor update."""
         return 1
 
     @property
@@ -145,8 +149,8 @@ class ActorCritic(OffPolicyAgent):
         """Return the metrics of an iteration, [M] by name, and reset their sums.
 
         Returns:
-            critic_loss, value (of the batch's actions), actor_loss, gradient_norm (of the actor,
-            before clipping), means over updates; and the agent's own metrics.
+            Means over updates of critic_loss, value (of the batch's actions), actor_loss and
+            gradient_norm (of the actor, before clipping); and `extra_metrics`.
         """
         sums, updates, actor_updates = self.stats
         counts = np.where(
@@ -166,10 +170,11 @@ class ActorCritic(OffPolicyAgent):
 
 
 # Bound by codegen: (explorer, m, key, uniform, lo, hi, obs, action, log_prob, out)
-# draws actions for environments lo..hi-1 of member m, in order.
-#   explorer: Explorer; key: of the step's noise; uniform: whether they are uniform in [-1, 1];
-#   obs: float32 [E, D]; action: float32 [E, K], the policy's own in [-1, 1]; log_prob: float32 [E],
-#   of it; out: float32 [E, K], what environments receive. Rows lo..hi-1 are written.
+# samples actions for environments lo..hi-1 of member m, in order.
+#   explorer: Explorer; key: stream of the step's noise; uniform: true for uniform actions in
+#   [-1, 1]; obs: float32 [E, D]; action: float32 [E, K], the policy's actions in [-1, 1];
+#   log_prob: float32 [E], their log probabilities; out: float32 [E, K], environment actions.
+#   Rows lo..hi-1 are written.
 explore: Any = None
 
 _ACT = np.uint64(ACT)
@@ -215,7 +220,7 @@ def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
 
     Args:
         name: Name of the agent.
-        explore: How the agent acts; see above.
+        explore: Function that samples the agent's actions; see `explore` above.
     """
     examples = (_EXPLORER, 0, f4(2), b1(2), f4(2), f4(1), f4(2))
     return compile_loops(name, {explore_rows: examples}, {"explore": cast(FunctionType, explore)})
@@ -224,8 +229,8 @@ def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
 def transpose_all(net: NetworkTables, learned: LearnedState) -> None:
     """Transpose the matrices of every network after weights were loaded.
 
-    As `transpose_weights` and `transpose_critic` do for one member; an agent that is made need not
-    wait for those.
+    This is `transpose_weights` and `transpose_critic` for all members in NumPy, so that creating an
+    agent does not wait for their compilation.
     """
     _transpose_members(net.actor, learned.actor.params, learned.transposed_actor, 0)
     for critic, transposed in zip(learned.critics, learned.transposed_critics, strict=True):
@@ -238,7 +243,7 @@ def _transpose_members(
     transposed: NDArray[np.float32],
     first_rows: int,
 ) -> None:
-    """Transpose matrices of all M members; of the first layer only `first_rows` rows."""
+    """Transpose the matrices of all M members; only `first_rows` rows of the first layer."""
     m = len(weights)
     for i, (inputs, outputs, at) in enumerate(table[:, : WEIGHT + 1].tolist()):
         rows = inputs if i > 0 else first_rows
@@ -251,14 +256,13 @@ _NO_MASK = np.zeros((0, 0), np.bool_)
 
 
 class CompiledActorCritic(CompiledLearning, ActorCritic):
-    """M members that act, and learn from a replay. Members never mix.
+    """M members that act and learn from their replay buffers in compiled loops.
 
-    A member's numbers follow from its seed, its settings and its experience alone: they are the
-    same bits whoever is beside it.
+    A member's weights depend only on its own seed, settings and experience, bit for bit. Subclasses
+    add the functions that `actor_critic_update.py` calls to `hooks`.
 
     Attributes:
-        explore_loop: the plain function that draws actions, see `explore`; an agent adds to
-            `hooks`, of `CompiledLearning`, what `update.py` leaves open.
+        explore_loop: plain function that samples actions; see `explore`.
     """
 
     explore_loop: ClassVar[Callable[..., None]]

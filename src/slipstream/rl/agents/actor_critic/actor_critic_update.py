@@ -1,23 +1,23 @@
 """Update of a member's actor and two critics: arguments, gradients and optimizer steps.
 
-Plain loops that `off_policy/learning.py` compiles; the torch forms are what they calculate, and an
-actor's gradient is its agent's. An update is a few tasks that may run side by side: by parts of the
-batch's rows, but by critic where one is moved, so that its gradient and moments pass through one
-core's cache only. Rows pass in blocks. A member whose gradient is not finite fails, and stays
-still from then on.
+Plain loops, compiled by `off_policy/learning.py`; the torch implementations are the reference. Each
+agent defines its actor's gradient. The tasks of an update may run in parallel. Most are parts of
+the batch's rows. A critic is updated by one task, so that its gradient and moments stay in the
+cache of one core. Rows are processed in blocks. A member whose gradient is not finite fails and is
+never updated again.
 
-Letters: M members, B rows of a batch, D numbers of an observation, K of an action.
+Sizes: M members, B rows of a batch, D numbers of an observation, K numbers of an action.
 
-Arguments that the functions here and those of `td3.py` and `sac.py` have in common; Numba finds
-their types itself, so they are annotated `Any`:
+Shared arguments of the functions here and in `td3.py` and `sac.py`; they are annotated `Any`,
+because Numba infers their types:
 
-    by          Learner: networks, settings and memory of all members
-    m           number of the member that learns, 0..M-1
-    batch       rl/experience/replay/ring.py's Batch: B transitions of this member
-    weight      float32 [B], of importance; 1 where transitions are drawn evenly
-    part        number of a part of the batch's rows, 0..by.parts-1: `row_range`
-    c           number of a critic, 0 or 1
-    first, last rows first..last-1 of the batch, one block of a part
+    learner     Learner: networks, settings and memory of all members
+    m           index of the member that learns, 0..M-1
+    batch       Batch of `rl/experience/replay/ring.py`: B transitions of this member
+    weight      float32 [B], importance weights; 1 for uniform sampling
+    part        index of a part of the batch's rows, 0..learner.parts-1; see `row_range`
+    c           index of a critic, 0 or 1
+    first, last rows first..last-1 of the batch: a block of a part
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from slipstream.rl.nets.optimizer import (
 
 CRITICS = 2
 
-# Sums over the rows of a batch, each row's divided by B; the first two from each critic, the others
-# from each part of the rows. An agent may have more, after these.
+# Means over the rows of a batch. The first two are summed over critics, the others over parts of
+# the rows. An agent may append further ones.
 STATISTICS = ("critic_loss", "value", "actor_loss")
 CRITIC_LOSS = 0
 VALUE = 1
@@ -60,13 +60,15 @@ ACTOR_LOSS = 2
 
 
 class NetworkTables(NamedTuple):
-    """Networks of one member.
+    """Shapes of the networks.
 
     Attributes:
-        actor, critic: int64 [L, 7], tables as in `rl/nets/layers.py`. An actor's input is the
-            observation, a critic's the action and after it the observation, so that dQ/da is its
-            first columns.
-        relu: else tanh; width: K; columns: K rounded up to what products take.
+        actor, critic: int64 [L, 7], tables as in `rl/nets/layers.py`. The actor's input is the
+            observation. A critic's input is the action followed by the observation, so that dQ/da
+            is in its first columns.
+        relu: activation, relu or tanh.
+        width: K.
+        columns: K padded for matrix products.
     """
 
     actor: NDArray[np.int64]
@@ -95,13 +97,13 @@ class LearnedState(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Numbers of the config and of this iteration, float64 [M].
+    """Settings of this iteration's updates.
 
     Attributes:
-        step: of Adam's steps; tau: how far an update moves the targets.
-        reward_factor: what rewards are multiplied by.
-        target_update_interval, policy_delay: critic updates between target updates and between
-            actor updates.
+        step: settings of Adam.
+        tau: float64 [M], Polyak factor of target updates.
+        reward_factor: float64 [M], factor of rewards.
+        target_update_interval, policy_delay: critic updates per target update and per actor update.
     """
 
     step: StepSettings
@@ -125,29 +127,32 @@ class UpdateStats(NamedTuple):
     actor_updates: NDArray[np.int64]
 
 
-# Kinds of actions, of `Workspace.critic_x`: the policy's after a transition, the buffer's, and
-# the policy's own in its place.
+# Kinds of actions in `Workspace.critic_x`: of the policy in the next state, of the replay buffer,
+# and of the policy in the current state.
 NEXT_POLICY = 0
 BUFFER = 1
 POLICY = 2
 
 
 class Workspace(NamedTuple):
-    """Memory of one member's update. Parallel tasks write to separate parts.
+    """Memory of one member's update. Parallel tasks write to separate parts of it.
 
-    Rows pass in blocks of b, so that intermediate results stay in the L1 cache.
+    Rows are processed in blocks of b, so that intermediate results stay in the L1 cache.
 
     Attributes:
         block: b.
-        actor_x: float32 [B, inputs], critic_x: float32 [3, B, inputs] by kind of action, the
-            columns of ones in place.
-        actor_y: float32 [B * all outputs]; actor_d: float32 [parts, b * all outputs].
-        critic_y: float32 [tasks, 2, b * all outputs]; critic_d: float32 [tasks, b * all outputs].
-        cost: float64 [B], taken off the value of each next action.
-        goal: float64 [B], what the critics' values are to become.
-        d_x: float32 [parts, b, columns], derivatives of values for the policy's own actions.
-        gap: float64 [2, B], both critics' errors.
-        squares: float64 [tasks, LANES], of a critic's gradient, or of a block of the actor's.
+        actor_x: float32 [B, inputs] with the column of ones set.
+        critic_x: float32 [3, B, inputs] by kind of action, with the column of ones set.
+        actor_y: float32 [B * all outputs], outputs of the actor's layers.
+        actor_d: float32 [parts, b * all outputs], their derivatives.
+        critic_y: float32 [tasks, 2, b * all outputs], outputs of the critics' layers.
+        critic_d: float32 [tasks, b * all outputs], their derivatives.
+        cost: float64 [B], subtracted from the value of each next action.
+        td_target: float64 [B], targets of the critics.
+        d_x: float32 [parts, b, columns], derivatives of values at the policy's actions.
+        td_error: float64 [2, B], errors of both critics.
+        squares: float64 [tasks, LANES], squares of a critic's gradient, or of a block of the
+            actor's.
     """
 
     block: int
@@ -199,13 +204,13 @@ def row_range(learner: Any, part: int) -> tuple[int, int]:
 def actor_forward(
     learner: Any, m: int, weights: Any, obs: Any, first: int, last: int
 ) -> tuple[int, int]:
-    """Scale rows first..last-1 of obs [B, D] into `workspace.actor_x` and passes them on.
+    """Scale rows first..last-1 of obs [B, D] into `workspace.actor_x` and compute the actor.
 
     Args:
-        weights: float32 [P], of member m's actor, or of its target.
+        weights: float32 [P] of member m's actor or of its target.
 
     Returns:
-        where the heads of these rows begin in `workspace.actor_y`, and how far they lie apart.
+        Offset of these rows' heads in `workspace.actor_y`, and their stride.
     """
     net, workspace = learner.net, learner.workspace
     for i in range(first, last):
@@ -236,7 +241,7 @@ def compute_td_targets(learner: Any, m: int, part: int, first: int, last: int, b
         at, row = place + i * width, first + i
         soft = min(float(y[0, at]), float(y[1, at])) - workspace.cost[row]
         discount = float(batch.discount[row])
-        # after a termination, the next observation means nothing
+        # The next observation of a terminated episode has no meaning.
         future = discount * soft if discount > 0.0 else 0.0
         workspace.td_target[row] = factor * float(batch.reward[row]) + future
 
@@ -264,7 +269,8 @@ def critic_gradient(learner: Any, m: int, c: int, weight: Any) -> None:
         L_c = mean(w (Q_c(s, a) - y)^2 / 2)
 
     Args:
-        by: Learner; weight: float32 [B], w.
+        learner, m, c: see above.
+        weight: float32 [B], w.
     """
     net, learned, workspace = learner.net, learner.learned, learner.workspace
     rows = len(weight)
@@ -297,22 +303,24 @@ def scale(learner: Any, m: int, row: Any, out: Any) -> None:
     scale_row(learner.scale, m, row, out)
 
 
-# Bound by the renderer to an agent's functions.
-prepare: Any = None  # (by, m, part, batch): the critics' inputs and goals of a part's rows
-actor_gradient: Any = None  # (by, m, part, batch): a part of the gradient of the actor
-finish_update: Any = None  # (by, m, moved): what else an update moves; moved: the actor was
+# Bound by the code generator to an agent's functions.
+prepare: Any = None  # (learner, m, part, batch): computes critic inputs and targets of a part
+actor_gradient: Any = None  # (learner, m, part, batch): computes a part of the actor's gradient
+finish_update: Any = None  # (learner, m, actor_updated): updates alpha or the actor's target
 
-# Phases of an update, each after the one before it is done.
+# Phases of an update, in order.
 _PREPARE, _CRITICS, _ACTOR, _SUM, _MOVE = 0, 1, 2, 3, 4
 
 
 def update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
-    """Update member m once: critics and targets, and the actor if it is due.
+    """Update member m once: critics, their targets and, every `policy_delay` updates, the actor.
 
     Args:
-        by: Learner; batch: Batch.
-        weight: float32 [B], of importance.
-        error: float32 [B], written: the critics' mean absolute error.
+        learner: Learner.
+        m: index of the member.
+        batch: Batch.
+        weight: float32 [B], importance weights.
+        error: float32 [B], written: mean absolute error of the critics.
     """
     actor, critics, td_error = (
         learner.learned.actor,
@@ -351,7 +359,10 @@ def work(job: Any, m: int, phase: int, task: int) -> None:
     """Execute one task: a part of the rows, a critic, or a part of the actor's weights.
 
     Args:
-        job: Learner, batch and weights, as for `update`.
+        job: learner, batch and importance weights, as for `update`.
+        m: index of the member.
+        phase: phase of the update.
+        task: index of the task within the phase.
     """
     learner, batch, weight = job
     if phase == _PREPARE:

@@ -20,8 +20,8 @@ class ActorCriticConfig(OffPolicyConfig):
     """Fields shared by soft actor-critic and TD3.
 
     Attributes:
-        NAME: of the agent, for messages.
-        HEAD_WIDTH: outputs of the actor for each number of an action.
+        NAME: name of the agent, for messages.
+        HEAD_WIDTH: outputs of the actor per number of an action.
     """
 
     NAME: ClassVar[str]
@@ -67,15 +67,15 @@ class ActorCriticConfig(OffPolicyConfig):
         super().check_spaces(spec)
         if spec.is_image:
             raise ConfigError(
-                f"{self.NAME} learns from rows of numbers, and this environment's observations are "
-                "uint8 images. An agent that fits: ppo (`agent: {name: ppo}`)."
+                f"{self.NAME} does not support image observations, which this environment has. "
+                "Choose ppo (`agent: {name: ppo}`)."
             )
         if isinstance(spec.action_space, spaces.Box):
             if np.isfinite([spec.action_space.low, spec.action_space.high]).all():
                 return
             raise ConfigError(
-                f"{self.NAME} needs bounded actions, and {spec.action_space} "
-                "has none in some component. Choose ppo (`agent: {name: ppo}`), or give it finite "
+                f"{self.NAME} needs bounded actions, got {spec.action_space} with a component "
+                "without bounds. Choose ppo (`agent: {name: ppo}`), or set finite "
                 "bounds in a function, where SIZE is the largest useful action: `lambda: "
                 "gymnasium.wrappers.TransformAction(make(), lambda a: SIZE * a, "
                 f"gymnasium.spaces.Box(-1.0, 1.0, {spec.action_space.shape}))`."
@@ -96,9 +96,9 @@ class ActorCriticConfig(OffPolicyConfig):
         from slipstream.rl.experience.rollout import rollout_bytes
 
         rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
-        kept = 4  # weights, moments, transposed matrices; then gradients, and targets
-        actor = (kept + self.parts(num_envs)) * self.weight_bytes(spec)
-        return rollout + members * (actor + (kept + 2) * self._critic_bytes(spec))
+        arrays = 4  # weights, two moments and transposed matrices; gradients and targets follow
+        actor = (arrays + self.parts(num_envs)) * self.weight_bytes(spec)
+        return rollout + members * (actor + (arrays + 2) * self._critic_bytes(spec))
 
     def state_bytes(self, spec: EnvSpec) -> int:
         """Return the bytes of weights, two moments, and the critics' targets."""

@@ -69,13 +69,19 @@ def learn_values(
     members: Members, networks: Networks, rows: Transitions, td_target: Tensor, active: Tensor,
     target_update_interval: int, c: Coefficients,
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:  # fmt: skip
-    """Update both critics towards their targets [M, B], and then the target networks.
+    """Update both critics towards their TD targets [M, B], then their target networks.
 
     Args:
-        chosen: bool [M], who learns; target_update_interval: updates between two of the targets.
+        members: parameter groups and targets.
+        networks: forward functions.
+        rows: batch of each member.
+        td_target: [M, B].
+        active: bool [M], members to update.
+        target_update_interval: critic updates per target update.
+        c: settings of the members.
 
     Returns:
-        Statistics [M] by name, bool [M] of the chosen members that are well, and the mean absolute
+        Statistics [M] by name; bool [M], active members that have not failed; and the mean absolute
         error of both critics [M, B].
     """
     predictions = [networks.value(critic.leaves, rows.x, rows.action) for critic in members.critics]
@@ -149,8 +155,8 @@ class TorchMembers(ReplayGroup):
             noise: standard normal [g, B, K], DRAWS of them.
 
         Returns:
-            Statistics [g] by name, bool [g] of who was updated, of whose actor was moved, and the
-            critics' mean absolute error [g, B].
+            Statistics [g] by name; bool [g], members that were updated; bool [g], members whose
+            actor was updated; and the mean absolute error of the critics [g, B].
         """
 
     @torch.no_grad()

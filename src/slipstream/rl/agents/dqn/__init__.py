@@ -1,1 +1,1 @@
-"""DQN over the member axis, double and dueling, in loops that are compiled."""
+"""DQN of a whole population, double and dueling; compiled and torch implementations."""

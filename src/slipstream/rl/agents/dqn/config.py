@@ -16,7 +16,7 @@ from slipstream.rl.agents.off_policy.config import OffPolicyConfig
 
 
 class DQNConfig(OffPolicyConfig):
-    """Deep Q-learning (Mnih et al. 2015); where each default is from: docs/reference/agents.md."""
+    """Deep Q-learning (Mnih et al. 2015). Sources of defaults: docs/reference/agents.md."""
 
     PER_MEMBER: ClassVar[tuple[str, ...]] = (
         *OffPolicyConfig.PER_MEMBER,
@@ -62,16 +62,15 @@ class DQNConfig(OffPolicyConfig):
         super().check_spaces(spec)
         if self.dueling and spec.is_image:
             raise ConfigError(
-                "agent.dueling is for rows of numbers, and this environment's observations are "
-                "images: take it out, or set it to false."
+                "agent.dueling does not support image observations, which this environment has. "
+                "Set it to false."
             )
         if len(spec.nvec) == 1:
             return
         fit = "ppo" if spec.nvec else "sac, td3 or ppo"
         raise ConfigError(
-            f"dqn learns the values of n choices and takes one of them (Discrete), and this "
-            f"environment takes {spec.action_space}. Agents that fit: {fit} (`agent: {{name: "
-            f"{fit.partition(' ')[0].rstrip(',')}}}`)."
+            f"dqn needs Discrete actions, got {spec.action_space}. Agents that fit: {fit} (`agent: "
+            f"{{name: {fit.partition(' ')[0].rstrip(',')}}}`)."
         )
 
     def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:

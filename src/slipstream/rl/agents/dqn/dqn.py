@@ -1,7 +1,7 @@
 """DQN (deep Q-learning) for discrete actions; off-policy, for environments with slow steps.
 
-The compiled form: members one after another, each from its own replay. One update, whose rows two
-cores may share, epsilon-greedy choices, then who does both; `torch_dqn.py` is the definition.
+Compiled implementation: members learn one after another, each from its own replay buffer; two cores
+may share the rows of an update. `torch_dqn.py` is the reference implementation.
 """
 
 from __future__ import annotations
@@ -53,13 +53,16 @@ _ZERO = np.float32(0.0)
 
 
 class QNetworks(NamedTuple):
-    """The online network and its target, of M members.
+    """Online and target networks of M members.
 
     Attributes:
-        weights: of the online network; target: float32 [M, P].
-        table: int64 [L, 7]; relu: else tanh.
-        choices: n; stream: of a dueling network, else 0.
-        double: whether the online network names the next choice.
+        online: weights of the online networks.
+        target: float32 [M, P], weights of the target networks.
+        table: int64 [L, 7], as in `rl/nets/layers.py`.
+        relu: activation, relu or tanh.
+        num_actions: n.
+        stream: width of each stream of a dueling network, else 0.
+        double: the online network selects the next action (double DQN).
     """
 
     online: TrainState
@@ -72,13 +75,13 @@ class QNetworks(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Numbers of the config and of this iteration, float64 [M].
+    """Settings of this iteration's updates.
 
     Attributes:
-        step: of Adam's steps.
-        tau: Polyak factor of a target update.
-        target_update_interval: gradient updates between target updates.
-        reward_factor: what rewards are multiplied by.
+        step: settings of Adam.
+        tau: float64 [M], Polyak factor of a target update.
+        target_update_interval: gradient updates per target update.
+        reward_factor: float64 [M], factor of rewards.
     """
 
     step: StepSettings
@@ -88,29 +91,32 @@ class Settings(NamedTuple):
 
 
 class UpdateWorkspace(NamedTuple):
-    """Memory of one member's update; each part of a batch has its own memory.
+    """Memory of one member's update; each part of a batch's rows uses its own entries.
 
     Attributes:
-        parts: of a batch's rows, whose gradients are summed; block: b, rows that pass at once.
-        x: float32 [parts, b, inputs], the column of ones in place.
-        outputs, others, d_outputs: float32 [parts, b * all outputs]; `others` are of next rows.
+        parts: parts of a batch's rows, whose gradients are summed.
+        block: b, rows that are processed together.
+        x: float32 [parts, b, inputs] with the column of ones set.
+        outputs, d_outputs: float32 [parts, b * all outputs], outputs and their derivatives.
+        next_outputs: float32 [parts, b * all outputs], the target network's outputs of next rows.
         bootstrap: float64 [parts, b], values of next rows.
-        turned: float32 [P], transposed matrices; values: float64 [parts, n].
-        seen: float64 [parts, 2], sums over a part's rows of losses and values.
-        squares: float64 [parts, LANES], of the gradient: see `sum_gradient`.
-        gate: where threads come by the tasks of an update, see `jit/work_sharing.py`.
+        transposed: float32 [P], transposed matrices.
+        values: float64 [parts, n], action values of a dueling network.
+        sums: float64 [parts, 2], sums of losses and values over a part's rows.
+        squares: float64 [parts, LANES], squares of the gradient, see `sum_gradient`.
+        gate: shares the tasks of an update among threads, see `jit/work_sharing.py`.
     """
 
     parts: int
     block: int
     x: NDArray[np.float32]
     outputs: NDArray[np.float32]
-    others: NDArray[np.float32]
+    next_outputs: NDArray[np.float32]
     d_outputs: NDArray[np.float32]
     bootstrap: NDArray[np.float64]
     transposed: NDArray[np.float32]
     values: NDArray[np.float64]
-    seen: NDArray[np.float64]
+    sums: NDArray[np.float64]
     squares: NDArray[np.float64]
     gate: NDArray[np.int64]
 
@@ -132,20 +138,22 @@ class Learner(NamedTuple):
     updates: NDArray[np.int64]
 
 
-# Phases of an update, each after the one before it is done.
+# Phases of an update, in order.
 _GRADIENT, _SUM, _MOVE = 0, 1, 2
 
-# Columns of `UpdateWorkspace.seen`.
+# Columns of `UpdateWorkspace.sums`.
 _LOSS, _Q_VALUE = 0, 1
 
 
 def update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
-    """Update member m, which has not failed, with one batch.
+    """Update member m, which has not failed, on one batch.
 
     Args:
-        by: Learner; batch: Batch of B transitions.
-        weight: float32 [B], importance of each.
-        error: float32 [B], written: size of the error of what was chosen, before the update.
+        learner: Learner.
+        m: index of the member.
+        batch: Batch of B transitions.
+        weight: float32 [B], importance weights.
+        error: float32 [B], written: absolute TD error before the update.
     """
     nets, workspace, job = learner.nets, learner.workspace, (learner, batch, weight, error)
     transpose_weights(nets.online.params[m], nets.table, workspace.transposed)
@@ -156,8 +164,8 @@ def update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
     share(workspace.gate, job, m, _MOVE, workspace.parts)
     learner.updates[m] += 1
     for part in range(workspace.parts):
-        learner.sums[m, 0] += workspace.seen[part, _LOSS] / len(weight)
-        learner.sums[m, 1] += workspace.seen[part, _Q_VALUE] / len(weight)
+        learner.sums[m, 0] += workspace.sums[part, _LOSS] / len(weight)
+        learner.sums[m, 1] += workspace.sums[part, _Q_VALUE] / len(weight)
     learner.sums[m, 2] += nets.online.norm[m]
 
 
@@ -170,7 +178,10 @@ def work(job: Any, m: int, phase: int, part: int) -> None:
     """Execute one task of member m's update: a part of the rows, or a part of the weights.
 
     Args:
-        job: Learner, batch, weight and error, as for `update`.
+        job: learner, batch, weight and error, as for `update`.
+        m: index of the member.
+        phase: phase of the update.
+        part: index of the part.
     """
     learner, batch, weight, error = job
     nets, settings, workspace = learner.nets, learner.settings, learner.workspace
@@ -200,13 +211,13 @@ def add_gradient(learner: Any, m: int, part: int, batch: Any, weight: Any, error
         bootstrap_values(learner, m, part, batch, first, b)
         load_observations(learner, m, batch.obs, first, x[:b])
         forward(weights, nets.table, nets.relu, x[:b], y)
-        more, value = output_gradient(learner, m, part, batch, weight, error, first, b)
-        loss += more
-        q_value += value
+        block_loss, block_value = output_gradient(learner, m, part, batch, weight, error, first, b)
+        loss += block_loss
+        q_value += block_value
         backward(workspace.transposed, gradient, nets.table, nets.relu, x[:b], y, d_y)
     if nets.stream > 0:
         clear_cross_gradient(gradient, nets.table, nets.stream, nets.num_actions)
-    workspace.seen[part, _LOSS], workspace.seen[part, _Q_VALUE] = loss, q_value
+    workspace.sums[part, _LOSS], workspace.sums[part, _Q_VALUE] = loss, q_value
 
 
 def load_observations(learner: Any, m: int, obs: Any, first: int, x: Any) -> None:
@@ -216,14 +227,15 @@ def load_observations(learner: Any, m: int, obs: Any, first: int, x: Any) -> Non
 
 
 def bootstrap_values(learner: Any, m: int, part: int, batch: Any, first: int, b: int) -> None:
-    """Compute the target network's value of the next action, into `bootstrap`.
+    """Compute the target network's value of the next action into `bootstrap`.
 
-    It is 0 if nothing follows (discount 0), since no action need be allowed there.
+    It is 0 after a termination (discount 0), where the mask may allow no action.
     """
     nets, workspace = learner.nets, learner.workspace
-    x, outputs, others = workspace.x[part, :b], workspace.outputs[part], workspace.others[part]
+    x, outputs = workspace.x[part, :b], workspace.outputs[part]
+    next_outputs = workspace.next_outputs[part]
     load_observations(learner, m, batch.obs_next, first, x)
-    forward(nets.target[m], nets.table, nets.relu, x, others)
+    forward(nets.target[m], nets.table, nets.relu, x, next_outputs)
     if nets.double:
         forward(nets.online.params[m], nets.table, nets.relu, x, outputs)
     last = len(nets.table) - 1
@@ -233,8 +245,8 @@ def bootstrap_values(learner: Any, m: int, part: int, batch: Any, first: int, b:
         workspace.bootstrap[part, r] = 0.0
         if batch.discount[first + r] == _ZERO:
             continue
-        values_next = others[at + r * width : at + (r + 1) * width]
-        # Streams' sums are the same for all choices: advantages alone name the greatest.
+        values_next = next_outputs[at + r * width : at + (r + 1) * width]
+        # Dueling: the state value is the same for all actions, so advantages select the best one.
         selector = outputs[at + r * width : at + (r + 1) * width] if nets.double else values_next
         best, top = 0, -math.inf
         for j in range(nets.num_actions):
@@ -255,14 +267,14 @@ def action_value(learner: Any, part: int, row: Any, choice: int) -> float:
 def output_gradient(
     learner: Any, m: int, part: int, batch: Any, weight: Any, error: Any, first: int, b: int
 ) -> tuple[float, float]:
-    """Compute the derivatives of a block's loss with respect to the outputs in d_outputs[part].
+    """Compute derivatives of a block's loss with respect to the outputs into d_outputs[part].
 
-    With the error e = Q(s, a) - (f r + discount Q'(s', a')), f the member's factor of rewards, a
-    row's loss is Huber's: e^2 / 2 within 1 and |e| - 1/2 beyond, whose derivative is e cut at 1
-    (Mnih et al. 2015, "Methods").
+    The error is e = Q(s, a) - (f r + discount Q'(s', a')), where f is the member's reward factor.
+    The Huber loss of a row is e^2 / 2 for |e| <= 1, else |e| - 1/2. Its derivative is e clipped to
+    [-1, 1] (Mnih et al. 2015, "Methods").
 
     Returns:
-        the block's sums of weighted losses and of the values of what was chosen.
+        The block's sums of weighted losses and of the values of the batch's actions.
     """
     nets, workspace = learner.nets, learner.workspace
     last = len(nets.table) - 1
@@ -441,7 +453,7 @@ def loops() -> dict[str, Any]:
 
 
 class BaseDQN(OffPolicyAgent):
-    """M members. Implementations add acting and learning.
+    """State shared by the compiled and the torch implementation of DQN.
 
     Args:
         config, specs, seeds, num_envs, parts: as for `PopulationAgent`.
@@ -479,7 +491,12 @@ class BaseDQN(OffPolicyAgent):
         return np.where(self.steps < self.config.learning_starts, 1.0, falling)
 
     def collect_metrics(self) -> dict[str, NDArray[Any]]:
-        """Return epsilon, and means over updates of loss, q_value (of actions taken) and norm."""
+        """Return the metrics of an iteration, [M] by name, and reset their sums.
+
+        Returns:
+            Means over updates of loss, q_value (of the batch's actions) and gradient_norm; and
+            epsilon.
+        """
         means = self.sums / np.maximum(self.updates, 1)[:, None]
         metrics = {
             **dict(zip(STATISTICS, means.T.copy(), strict=True)),
@@ -493,10 +510,9 @@ _NO_MASK = np.zeros((0, 0), np.bool_)
 
 
 class DQN(CompiledLearning, BaseDQN):
-    """M members that act epsilon-greedily, and learn from a replay. Members never mix.
+    """M members that act epsilon-greedily and learn from their replay buffers.
 
-    A member's numbers follow from its seed, its settings and its experience alone: they are the
-    same bits whoever is beside it.
+    A member's weights depend only on its own seed, settings and experience, bit for bit.
     """
 
     name = "dqn"
@@ -516,8 +532,8 @@ class DQN(CompiledLearning, BaseDQN):
         network = self.policy.network
         if not isinstance(network, MlpNetwork):
             raise ConfigError(
-                "The compiled form of DQN learns from rows of numbers; images learn in the torch "
-                "form: leave training.learner at auto."
+                "The compiled implementation of DQN does not support image observations. Set "
+                "training.learner to auto or torch."
             )
         self._actor = self.policy.actor(num_envs)
         self._nets = QNetworks(
@@ -532,7 +548,7 @@ class DQN(CompiledLearning, BaseDQN):
         block = block_rows(config.net_arch, config.batch_size)
         x = aligned_zeros((parts, block, self.policy.input_width))
         x[:, :, int(np.prod(self.policy.observation_shape))] = 1.0
-        outputs, others, d_outputs = (
+        outputs, next_outputs, d_outputs = (
             aligned_zeros((parts, network.num_outputs(block))) for _ in range(3)
         )
         self._workspace = UpdateWorkspace(
@@ -540,12 +556,12 @@ class DQN(CompiledLearning, BaseDQN):
             block=block,
             x=x,
             outputs=outputs,
-            others=others,
+            next_outputs=next_outputs,
             d_outputs=d_outputs,
             bootstrap=np.zeros((parts, block)),
             transposed=aligned_zeros(self.policy.parameters.flat.shape[1:]),
             values=np.zeros((parts, self.num_actions)),
-            seen=np.zeros((parts, 2)),
+            sums=np.zeros((parts, 2)),
             squares=aligned_zeros((parts, LANES), np.float64),
             gate=self.gate,
         )
@@ -553,7 +569,7 @@ class DQN(CompiledLearning, BaseDQN):
         self.refresh()
 
     def refresh(self) -> None:
-        """Pass the loops this iteration's settings and scales."""
+        """Rebuild the arguments of the loops from the current settings and scales."""
         config, scale, greedy_actor = self.config, self.policy.scale, self._actor.greedy_actor
         assert scale is not None
         self.explorer = Explorer(

@@ -1,11 +1,10 @@
-"""Reference implementation (torch) of DQN's update over the member axis, on any device.
+"""Reference implementation of DQN in torch (autograd, any device, images).
 
-This is the definition: deep Q-learning (Mnih et al. 2015, "Human-level control through deep
+The update follows deep Q-learning (Mnih et al. 2015, "Human-level control through deep
 reinforcement learning"), double (van Hasselt, Guez, Silver 2016, "Deep reinforcement learning with
-double Q-learning"), dueling (Wang et al. 2016), with importance weights (Schaul et al. 2016). The
-compiled form (`dqn.py`) does the same faster on the CPU; whole iterations of both are
-compared in `tests/engine/rl/test_dqn_forms.py`. Below it: members that act and learn with it,
-also from images.
+double Q-learning") and dueling (Wang et al. 2016), with importance weights (Schaul et al. 2016).
+The compiled implementation (`dqn.py`) is faster on the CPU; `tests/engine/rl/test_dqn_forms.py`
+compares whole iterations of both. All tensors have a leading member axis.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from slipstream.rl.nets.networks import MlpNetwork, dueling_mask
 from slipstream.rl.nets.torch_adam import ParamGroup, Weights
 
 Model = Callable[[Weights, Tensor], Tensor]
-"""Values of all choices, [M, B, n], of observations as networks take them, [M, B, ...]."""
+"""Function from network inputs [M, B, ...] to the values of all actions, [M, B, n]."""
 
 
 def dueling_values(outputs: Tensor, num_actions: int) -> Tensor:
@@ -47,10 +46,10 @@ def dueling_values(outputs: Tensor, num_actions: int) -> Tensor:
 def td_targets(
     online: Weights, target: Weights, model: Model, rows: Transitions, double: bool
 ) -> Tensor:
-    """Return r + discount Q_target(s', a'), [M, B].
+    """Compute r + discount Q_target(s', a'), [M, B].
 
-    a' is the choice of greatest value: to the online network (double) or to the target network.
-    Where nothing follows the discount is 0, and nothing need be allowed.
+    a' has the highest value according to the online network (double) or the target network. After a
+    termination the discount is 0, and the mask may allow no action.
     """
     value = model(target, rows.x_next)
     judge = model(online, rows.x_next) if double else value
@@ -70,12 +69,12 @@ def update(
     double: bool,
     target_update_interval: int,
 ) -> tuple[Tensor, Tensor]:
-    """Update the selected members, bool [M], that have not failed.
+    """Update the active members, bool [M], that have not failed.
 
-        e = Q(s, a) - goal,  L = mean(w h(e)),  h(e) = e^2 / 2 within 1, |e| - 1/2 beyond
+        e = Q(s, a) - td_target,  L = mean(w h(e)),  h(e) = e^2 / 2 if |e| <= 1, else |e| - 1/2
 
     Returns:
-        loss, mean value of what was chosen, and the gradient's norm, [M, 3]; |e|, [M, B].
+        Loss, mean value of the batch's actions and gradient norm, [M, 3]; and |e|, [M, B].
     """
     td_target = td_targets(online.leaves, target[1], model, rows, double)
     value = model(online.leaves, rows.x).gather(-1, rows.action.long())[..., 0]

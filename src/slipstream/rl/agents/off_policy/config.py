@@ -16,21 +16,21 @@ from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.experience.replay.replay_config import ReplayConfig, check_symmetry
 
-ITERATION_STEPS = 1024  # of a member, where `iteration_steps` is null
-VECTOR_STEP = "vector_step"  # one update for each step of all environments together
+ITERATION_STEPS = 1024  # steps of a member per iteration if `iteration` is null
+VECTOR_STEP = "vector_step"  # one update per step of all environments
 UpdatesPerStep = Positive | Literal["vector_step"]
-STUDY_REPLAY = 100_000  # transitions of a study's member, where the user gives no number
+STUDY_REPLAY = 100_000  # default maximum buffer size of a study's member
 
 
 class OffPolicyConfig(AgentConfig):
-    """Fields shared by all off-policy agents.
+    """Fields shared by off-policy agents.
 
-    *Steps* are environment steps of a member, in all its environments; *updates* are optimiser
-    updates. One update draws `batch` transitions.
+    Steps are environment steps of a member, over all its environments. Updates are gradient
+    updates; each samples `batch_size` transitions.
 
     Attributes:
-        WORK_TO_SHARE: multiplications between hidden layers in one pass of a batch, from which on
-            two cores gain more by sharing it than they wait for each other.
+        WORK_TO_SHARE: minimum number of multiplications between hidden layers in one pass of a
+            batch for which two cores are faster than one.
     """
 
     WORK_TO_SHARE: ClassVar[int] = 1_000_000
@@ -162,10 +162,9 @@ class OffPolicyConfig(AgentConfig):
         return float(self.utd_ratio)
 
     def parts(self, num_envs: int) -> int:
-        """Return the number of parts of a gradient, which two cores may compute.
+        """Return the number of parts of a gradient, which two cores may share.
 
-        They follow from the member's own sizes alone: a batch's multiplications between hidden
-        layers.
+        It depends only on the member's own sizes: the multiplications between hidden layers.
         """
         work = self.batch_size * sum(a * b for a, b in itertools.pairwise(self.net_arch))
         return 2 if work >= self.WORK_TO_SHARE else 1
@@ -199,5 +198,5 @@ class OffPolicyConfig(AgentConfig):
         return self.model_copy(update={"buffer_size": max(STUDY_REPLAY, self.batch_size)})
 
     def check(self, num_envs: int) -> None:
-        """Reject a replay that holds less than a batch, or rings shorter than a return."""
+        """Reject a buffer that is smaller than a batch or shorter than an n-step return."""
         self.replay(num_envs).check(num_envs)

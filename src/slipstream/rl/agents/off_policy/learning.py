@@ -1,8 +1,8 @@
 """Shared state of off-policy agents, and compiled learning.
 
-`OffPolicyAgent` has counters and schedules. `CompiledLearning` updates its members without Python
-steps: sample, gather, update, new priorities. `learn_member` and `learn_members` are a template
-like `kernels/loop.py`, generated for each agent and each storage of observations.
+`OffPolicyAgent` has counters and schedules. `CompiledLearning` updates members in compiled code:
+sample, gather, update, set priorities. `learn_member` and `learn_members` are a template like
+`kernels/loop.py`, compiled for each agent and each storage of observations.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from slipstream.rl.nets.optimizer import StepSettings
 
 
 class OffPolicyAgent(PopulationAgent):
-    """M members with counts and schedules. Agents add networks, acting and learning.
+    """M members with counters and schedules; subclasses add networks, acting and learning.
 
     Args:
         config, specs, seeds, num_envs, parts, network: as for `PopulationAgent`.
 
     Attributes:
-        steps: int64 [M], environment steps that each member has acted in.
-        progress: float64 [M], share of the budget that was spent before the last iteration: what
-            schedules follow during the next one.
-        updates: int64 [M], how many there were in this iteration.
+        steps: int64 [M], environment steps of each member so far.
+        progress: float64 [M], share of the budget spent before the last iteration; schedules use it
+            during the next one.
+        updates: int64 [M], updates in this iteration.
     """
 
     experience_type: ClassVar[Literal["rollout", "replay"]] = "replay"
@@ -107,10 +107,10 @@ class OffPolicyAgent(PopulationAgent):
         progress: float | NDArray[np.float64] = 0.0,
         run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
-        """End an iteration and update the scales with its observations and rewards.
+        """End an iteration: update the scales by its observations and rewards.
 
         Returns:
-            Metrics of `collect_metrics`, learning_rate, updates and failed, [M].
+            Metrics [M] by name: those of `collect_metrics`, learning_rate, updates and failed.
         """
         metrics = {
             **self.collect_metrics(),
@@ -121,7 +121,7 @@ class OffPolicyAgent(PopulationAgent):
         self.updates[:] = 0
         if self.policy.scale is not None:
             self.policy.scale.learn(rollout)
-        self.scaled_reward(rollout)  # a replay keeps rewards as they were
+        self.scaled_reward(rollout)  # updates the scale; the buffer stores unscaled rewards
         self.progress[:] = progress
         self.refresh()
         return metrics
@@ -129,13 +129,13 @@ class OffPolicyAgent(PopulationAgent):
 
 REPLAY_STREAM = np.uint64(REPLAY)
 
-# Bound by the renderer.
-update: Any = None  # (by, m, batch, weight, error): an agent's; `run_update` in `learn_members`
-help_out: Any = None  # (by, batch, weight, error): takes part in another thread's updates
-gather: Any = None  # of the replay's storage
+# Bound by the code generator.
+update: Any = None  # (learner, m, batch, weight, error): update of an agent
+help_out: Any = None  # (learner, batch, weight, error): helps in another thread's updates
+gather: Any = None  # reads transitions from the replay's storage
 
 _HELPER_UPDATES = np.zeros(0, np.int64)
-HELPER = -1  # in place of a member
+HELPER = -1  # member index of a helper thread's call
 
 
 class BatchSource(NamedTuple):
@@ -146,11 +146,11 @@ class BatchSource(NamedTuple):
         num_updates: int64 [M], updates of each member; they select its random numbers.
         failed: bool [M], members that no longer learn.
         gamma, importance: float64 [M].
-        n_step: Number of summed rewards.
-        signs: Reflection of batches.
-        batch: Batch of B rows.
-        drawn: int64 [B].
-        weight, error: float32 [B]. All four are overwritten.
+        n_step: number of summed rewards.
+        signs: reflection of batches.
+        batch: Batch of B rows; overwritten.
+        drawn: int64 [B], sampled indices; overwritten.
+        weight, error: float32 [B], importance weights and TD errors; overwritten.
     """
 
     seeds: NDArray[np.uint64]
@@ -167,12 +167,15 @@ class BatchSource(NamedTuple):
 
 
 def learn_member(source: Any, learner: Any, ring: Any, store: Any, m: int, updates: int) -> None:
-    """Make member m's next updates.
+    """Run the next updates of member m.
 
     Args:
-        feed: Feed; by: what the agent's `update` takes; ring: the replay's Ring; store: of its
-            `ReplayLoops`.
-        updates: how many.
+        source: BatchSource.
+        learner: argument of the agent's `update`.
+        ring: Ring of the replay buffer.
+        store: array of its `ReplayLoops`.
+        m: index of the member.
+        updates: number of updates.
     """
     for _ in range(updates):
         if source.failed[m]:
@@ -206,16 +209,16 @@ def no_help(learner: Any, batch: Any, weight: Any, error: Any) -> None:
 
 
 class CompiledLearning(OffPolicyAgent):
-    """Agent whose members learn in compiled loops.
+    """An agent whose members learn in compiled loops.
 
     Attributes:
-        name: of the agent, for the module that is compiled.
-        update_loop: the plain function (by, m, batch, weight, error) that is one update.
-        help_loop: the plain function (by, batch, weight, error) by which another thread takes
-            part in a lone member's updates, through `gate`.
-        tasks: Maximum number of tasks of a phase; 1 disables helper threads.
-        given: plain functions for globals of both that are None, by name.
-        learner: the `learner` of both, of this iteration.
+        name: name of the agent, for the compiled module.
+        update_loop: plain function (learner, m, batch, weight, error) that runs one update.
+        help_loop: plain function (learner, batch, weight, error) with which another thread helps in
+            a single member's updates, through `gate`.
+        hooks: plain functions for globals of both that are None, by name.
+        tasks: maximum number of tasks of a phase; 1 disables helper threads.
+        learner: argument `learner` of both in this iteration.
     """
 
     name: ClassVar[str]
@@ -225,7 +228,7 @@ class CompiledLearning(OffPolicyAgent):
     tasks: int = 1
     learner: Any
     _loop: Any = None
-    _packed: tuple[StructPointer, StructPointer] | None = None  # feed and learner
+    _packed: tuple[StructPointer, StructPointer] | None = None  # source and learner
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -238,7 +241,7 @@ class CompiledLearning(OffPolicyAgent):
         self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks = in_sequence
     ) -> None:
         learning = self._make_compiled_learner(replay)
-        assert replay.loops is not None  # images are learned from in the torch form
+        assert replay.loops is not None  # None only for images, which need the torch implementation
         learner, store = (learning.source, learning.learner), replay.loops.store
         learning.share(partial(learning.loop, *learner, replay.ring, store, updates), run_tasks)
 
@@ -291,13 +294,15 @@ def compile_learning_loop(
     learner: StructPointer,
     replay: Replay,
 ) -> Any:
-    """Compile `learn_members` for an agent and its replay storage.
+    """Compile `learn_members` for an agent and the storage of its replay buffer.
 
-    The update, by far the largest part, is a module of its own: it is the same for all kernels.
+    The update, by far the largest part, is a separate module, because it is the same for all
+    kernels.
 
     Args:
-        name: of the agent.
-        update, help_out, given: plain functions; feed, by, replay: examples of the types.
+        name: name of the agent.
+        update, help_out, hooks: plain functions.
+        source, learner, replay: examples of the types.
     """
     example: BatchSource = source.value
     update_module = codegen.compile_module(

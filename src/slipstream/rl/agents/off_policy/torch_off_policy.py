@@ -32,12 +32,12 @@ class Transitions(NamedTuple):
     """A batch of each member.
 
     Attributes:
-        x, x_next: [M, B, ...], observations as the networks take them.
-        action: float32 [M, B, K], in [-1, 1]; choices as whole numbers.
-        reward: [M, B], the discounted sum of up to n.
-        discount: [M, B], what the value of x_next counts, 0 after a termination.
-        weight: [M, B], importance.
-        mask_next: bool [M, B, n] of choices allowed next, or None.
+        x, x_next: [M, B, ...], network inputs of the current and the next observation.
+        action: float32 [M, B, K], in [-1, 1]; discrete actions as whole numbers.
+        reward: [M, B], discounted sum of up to `n_step` rewards.
+        discount: [M, B], factor of the value of x_next; 0 after a termination.
+        weight: [M, B], importance weights.
+        mask_next: bool [M, B, n] of discrete actions allowed next, or None.
     """
 
     x: Tensor
@@ -59,9 +59,12 @@ class Coefficients(NamedTuple):
 
 
 def optimizer_step(group: ParamGroup, loss: Tensor, active: Tensor, c: Coefficients) -> Tensor:
-    """Step Adam along the gradient of a loss [M] for selected members; return its norms [M].
+    """Update the active members, bool [M], by Adam with the gradient of a loss [M].
 
-    A member whose gradient is not finite has failed, and is not moved.
+    A member whose gradient is not finite fails and is not updated.
+
+    Returns:
+        Gradient norms [M] before clipping.
     """
     norm, state = differentiate(group, loss), group.state
     state.failed.logical_or_(active & ~norm.isfinite())
@@ -77,14 +80,16 @@ def polyak_update(target: Tensor, weights: Tensor, due: Tensor, c: Coefficients)
 
 
 class ReplayGroup(TorchGroup, ABC):
-    """Members `members` of an agent; subclasses implement `update`.
+    """Members of an agent that learn together on a device; subclasses implement `update`.
 
     Args:
-        agent: an OffPolicyAgent; its arrays are what counts between iterations.
+        agent: an OffPolicyAgent; its arrays hold the state between iterations.
+        members: slice of members.
+        device: device of torch.
 
     Attributes:
-        acting: group of the network that acts: its failures are the members'.
-        coefficients: of this iteration.
+        acting: parameter group of the network that acts; a member fails if it fails there.
+        coefficients: settings of this iteration.
     """
 
     acting: ParamGroup
@@ -98,10 +103,12 @@ class ReplayGroup(TorchGroup, ABC):
         """Update and count the given members, bool [g], that have not failed.
 
         Args:
-            made: updates that each has made.
+            rows: batch of each member.
+            num_updates: int64 [g], updates of each member so far.
+            wanted: members to update.
 
         Returns:
-            Sizes of the errors, [g, B].
+            Absolute TD errors, [g, B].
         """
 
     def target(self, target: NDArray[np.float32], parameters: Parameters) -> Target:

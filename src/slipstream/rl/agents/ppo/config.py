@@ -33,9 +33,9 @@ def fit_rollout(
         not below the requested number
 
     Args:
-        sizes: by name; `rollout_rows` leaves, `n_steps` comes.
+        sizes: sizes by name; `rollout_rows` is replaced by `n_steps`.
         num_envs: N.
-        n_steps, minibatch: defaults for missing sizes.
+        n_steps, batch_size: defaults for missing sizes.
 
     Returns:
         A sentence if anything was rounded.

@@ -1,6 +1,6 @@
-"""PPO losses of rows and their derivatives, as plain loops compiled by `update.py`.
+"""PPO's losses of rows and their derivatives: plain loops that `update.py` compiles.
 
-`torch_ppo.py` is the definition.
+`torch_ppo.py` is the reference implementation.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ def clipped_surrogate(
         loss = -min(r A, clamp(r, 1 - c, 1 + c) A),  r = exp(log p - log p_old)
 
     ("Proximal policy optimization algorithms".) Its derivative with respect to log p is -r A, or 0
-    where the clamp is what the minimum chose.
+    if the clamped term is the minimum.
 
     Returns:
-        loss; d loss / d log p; the estimate of KL(old, new) that this ratio gives, (r - 1) - log r
-        (Schulman 2020, "Approximating KL divergence"); 1.0 if r is outside 1 +- c, else 0.0.
+        loss; d loss / d log p; the estimate (r - 1) - log r of KL(old, new) (Schulman 2020,
+        "Approximating KL divergence"); 1.0 if r is outside 1 +- c, else 0.0.
     """
     ratio = math.exp(log_ratio)
     bounded = min(max(ratio, 1.0 - clip), 1.0 + clip)
@@ -34,7 +34,7 @@ def clipped_surrogate(
     return -limited, 0.0, kl, outside
 
 
-# Columns of a packed row, which `pack_rows` writes; the action follows.
+# Columns of a packed row (`pack_rows`); the K values of the action are last.
 LOG_PROB = 0
 ADVANTAGE = 1
 TARGET = 2
@@ -55,13 +55,16 @@ def pack_rows(
     lo: int, hi: int, first: int, num_envs: int, log_prob: Any, advantage: Any, target: Any,
     value: Any, valid: Any, action: Any, packed: Any,
 ) -> None:  # fmt: skip
-    """Pack the inputs of the losses by row, so that a row is contiguous.
+    """Copy the inputs of the losses into packed rows, each contiguous in memory.
 
     Args:
-        lo, hi: environments lo..hi-1 of all E, a member's.
-        first, num_envs: the member's first environment, and N, how many it has.
-        log_prob, advantage, target: float32 [T, E]; value: float32 [>= T, E]; valid: bool [T, E].
-        action: float32 [T, E, K], exact for choices below 2^24.
+        lo, hi: environments lo..hi-1 of all E; they belong to one member.
+        first: first environment of the member.
+        num_envs: N, number of its environments.
+        log_prob, advantage, target: float32 [T, E].
+        value: float32 [>= T, E].
+        valid: bool [T, E].
+        action: float32 [T, E, K], exact for discrete actions below 2^24.
         packed: float32 [T N, 5 + K], written; row t N + n for (t, first + n).
     """
     for t in range(len(log_prob)):
@@ -77,7 +80,7 @@ def pack_rows(
 
 
 def explained_variance(packed: Any) -> float:
-    """Return 1 - Var(target - value) / Var(target) of valid rows; 0 for constant targets.
+    """Compute 1 - Var(target - value) / Var(target) of valid rows; 0 for constant targets.
 
     Args:
         packed: float32 [R, 5 + K].
@@ -91,14 +94,14 @@ def explained_variance(packed: Any) -> float:
         mean_error += packed[r, VALID] * (packed[r, TARGET] - packed[r, VALUE])
     mean /= max(count, 1.0)
     mean_error /= max(count, 1.0)
-    spread = 0.0
-    unexplained = 0.0
+    target_squares = 0.0
+    error_squares = 0.0
     for r in range(len(packed)):
         target = packed[r, TARGET] - mean
         error = packed[r, TARGET] - packed[r, VALUE] - mean_error
-        spread += packed[r, VALID] * target * target
-        unexplained += packed[r, VALID] * error * error
-    return 1.0 - unexplained / spread if spread > 0.0 else 0.0
+        target_squares += packed[r, VALID] * target * target
+        error_squares += packed[r, VALID] * error * error
+    return 1.0 - error_squares / target_squares if target_squares > 0.0 else 0.0
 
 
 def minibatch_normalisation(packed: Any, order: Any, normalise: bool, out: Any) -> None:
@@ -129,13 +132,17 @@ def minibatch_normalisation(packed: Any, order: Any, normalise: bool, out: Any) 
 def row_losses(
     row: Any, log_prob: float, value: float, normalisation: Any, coefficients: Any, statistics: Any
 ) -> tuple[float, float, float]:
-    """Add a packed row's losses to the statistics; all but the entropy, which the caller adds.
+    """Add a packed row's losses to the statistics, except the entropy, which the caller adds.
 
     Args:
-        row: float32 [5 + K]; normalisation, coefficients: float64 [3]; statistics: float64 [>= 5].
+        row: float32 [5 + K].
+        log_prob: log probability of the row's action.
+        value: output of the critic.
+        normalisation, coefficients: float64 [3].
+        statistics: float64 [>= 5], added to.
 
     Returns:
-        weight of the row; d loss / d log_prob and d loss / d value, weighted.
+        Weight of the row; weighted d loss / d log_prob and d loss / d value.
     """
     weight = normalisation[0] * row[VALID]
     advantage = (row[ADVANTAGE] - normalisation[1]) * normalisation[2]
@@ -149,25 +156,27 @@ def row_losses(
     return weight, weight * d_log_prob, weight * coefficients[VALUE_COEF] * (2.0 * error)
 
 
-# Long: one pass over a row's choices, whose intermediate numbers stay in registers.
+# One long function: intermediate values of a row stay in registers.
 def choices_gradient(
     head: Any, value: Any, packed: Any, order: Any, mask: Any, sizes: Any, normalisation: Any,
     coefficients: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
-    """Compute gradients of discrete actions: softmax p = exp(z - log sum exp z) per component.
+    """Compute losses and derivatives of discrete and multi-discrete actions.
 
-    log p(a) has derivative onehot(a) - p with respect to z, and H = -sum p log p
-    has -p (log p + H).
+    Each component is a softmax p = exp(z - log sum exp z). With respect to z, log p(a) has the
+    derivative onehot(a) - p, and H = -sum p log p has -p (log p + H).
 
     Args:
-        head, value: float32 [b, padded], of rows order [b] of packed [R, 5 + K].
-        mask: bool [R, choices] of allowed choices, or [0, 0] for none.
-        sizes: int64 [K], choices of each component.
-        normalisation: float64 [3], the minibatch's, see `minibatch_normalisation`.
-        coefficients: float64 [3], the member's, of the losses: columns as above.
-        d_head, d_value: float32, shaped like head and value, written (padding stays as it is).
+        head, value: float32 [b, padded], network outputs of the rows `order`.
+        packed: float32 [R, 5 + K], see `pack_rows`.
+        order: int64 [b], indices of the rows.
+        mask: bool [R, num_actions] of allowed actions, or [0, 0] for none.
+        sizes: int64 [K], number of actions of each component.
+        normalisation: float64 [3] of the minibatch, see `minibatch_normalisation`.
+        coefficients: float64 [3], loss coefficients of the member: columns as above.
+        d_head, d_value: float32, shaped like head and value, written (except the padding).
         statistics: float64 [5], sums of weighted losses, added to.
-        scratch: float64 [2, choices], overwritten.
+        scratch: float64 [2, num_actions], overwritten.
     """
     masked = mask.shape[0] > 0
     p, d = scratch[0], scratch[1]  # probabilities; d loss / d logits of the entropy alone
@@ -223,14 +232,17 @@ def gaussian_gradient(
     head: Any, value: Any, log_std: Any, packed: Any, order: Any, normalisation: Any,
     coefficients: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
-    """Compute gradients of Gaussian actions with a state-independent log_std.
+    """Compute losses and derivatives of continuous actions: normals with a common log_std.
 
-    With u = (a - mean) / std: log p = sum(-u^2/2 - log_std - log(2 pi)/2), whose derivatives are
-    u / std with respect to the mean and u^2 - 1 with respect to log_std;
+    With u = (a - mean) / std, log p = sum(-u^2/2 - log_std - log(2 pi)/2). Its derivatives are
+    u / std with respect to the mean and u^2 - 1 with respect to log_std. The entropy is
     H = sum(log_std + log(2 pi e)/2).
 
     Args:
-        log_std: float32 [K]; d_log_std: float64 [K], added to; the others as above.
+        log_std: float32 [K].
+        d_log_std: float64 [K], added to.
+
+    The other arguments are those of `choices_gradient`.
     """
     half_log = 0.5 * math.log(2.0 * math.pi)
     width = len(log_std)

@@ -1,6 +1,7 @@
 """PPO for discrete, multi-discrete and Box actions; on-policy, for environments with fast steps.
 
-The compiled form: a whole population's update is one call (`update.py`), from rows of numbers.
+Compiled implementation: one call updates the whole population (`update.py`). Observations are
+vectors; images use `torch_ppo.py`.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Learner:
     """Updates the members of a policy on their rows of a rollout.
 
     Args:
-        policy: whose parameters change; network: its own.
-        config: of all M members.
+        policy: policy to update.
+        network: network of the policy.
+        config: config of all M members.
         num_envs: N of the rollout.
     """
 
@@ -91,12 +93,13 @@ class Learner:
         """Update all members on a rollout: every epoch, or until a member is frozen.
 
         Args:
-            rollout: filled, with its final observations; reward: float32 [T, E], its own, scaled.
-            rewarded: bool [M], whose policies learn from rewards; of the others only the critics.
-            seeds: [M]; with the epoch's number they name its permutation.
+            rollout: filled rollout with its final observations.
+            reward: float32 [T, E], its scaled rewards.
+            rewarded: bool [M], members whose policies are updated; of the others only the critic.
+            seeds: [M]; seed and number of an epoch select its permutation.
             first_epochs: [M], number of each member's first epoch since its training began.
             learning_rate: [M].
-            run_tasks: runs tasks of a lone member side by side.
+            run_tasks: runs tasks of a single member in parallel.
 
         Returns:
             Statistics [M] by name, means over the minibatches that changed the member.
@@ -204,7 +207,7 @@ def _make_rows(policy: Policy, n_steps: int, num_envs: int, block: int) -> Rows:
         final_value=np.zeros(0, np.float32),
         advantage=alignment.aligned_zeros((n_steps, e)),
         target=alignment.aligned_zeros((n_steps, e)),
-        place=np.zeros(block, np.int64),
+        indices=np.zeros(block, np.int64),
         explained_variance=np.zeros(policy.members),
     )
 
@@ -217,7 +220,10 @@ def _inputs(policy: Policy, rows: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def _whole_lines(numbers: int) -> int:
-    """Round a number of float64 values up to cache lines, to avoid false sharing."""
+    """Round a number of float64 values up to whole cache lines.
+
+    Two threads that write into the same cache line slow each other down.
+    """
     per_line = alignment.LINE // 8
     return -(-numbers // per_line) * per_line
 
@@ -271,7 +277,13 @@ class BasePPO(PopulationAgent):
     def _finish_iteration(
         self, rollout: Rollout, results: Sequence[Mapping[str, NDArray[Any]]], **known: NDArray[Any]
     ) -> dict[str, NDArray[Any]]:
-        """End an iteration and return metrics [M] from those of groups, [g]."""
+        """End an iteration: update scales and counters, and return metrics [M] by name.
+
+        Args:
+            rollout: rollout of the iteration.
+            results: metrics [g] of each group of members, in order.
+            known: further metrics [M].
+        """
         if self.policy.scale is not None:
             self.policy.scale.learn(rollout)
         self.iterations += 1
@@ -283,14 +295,13 @@ class BasePPO(PopulationAgent):
 
 
 class PPO(BasePPO):
-    """M members that act, and learn from one rollout at a time. Members never mix.
+    """M members that act and learn from one rollout at a time.
 
-    A member's numbers follow from its seed, its settings and its experience alone: they are the
-    same bits whoever is beside it.
+    A member's weights depend only on its own seed, settings and experience, bit for bit.
 
     Attributes:
-        parts: that a minibatch's gradient is summed from; for a lone member they are tasks that
-            may run side by side, and as many ranges may act.
+        parts: number of parts of a minibatch's gradient. For a single member they are tasks that
+            may run in parallel, and as many ranges of environments may act in parallel.
     """
 
     def __init__(
@@ -304,24 +315,24 @@ class PPO(BasePPO):
         network = self.policy.network
         if self.policy.scale is None or not isinstance(network, MlpNetwork):
             raise ConfigError(
-                "The compiled form of PPO learns from rows of numbers; images learn in the torch "
-                "form: leave training.learner at auto."
+                "The compiled implementation of PPO does not support image observations. Set "
+                "training.learner to auto or torch."
             )
         self._learner = Learner(self.policy, network, config, num_envs)
         self._actors: dict[tuple[int, int], Actor] = {}
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        """Select the actions of step t and write them and their log_prob to the rollout.
+        """Choose the actions of step t and write them and their log_prob into the rollout.
 
-        Different threads may act at once for different ranges.
+        Several threads may act for different ranges at the same time.
 
         Args:
-            rollout: its obs[t] is read.
+            rollout: rollout with observations in obs[t].
             t: row.
-            lo, hi: environments lo..hi of the one member (M = 1); by default all of every member.
+            lo, hi: environments lo..hi-1 of a single member (M = 1); by default all environments.
 
         Returns:
-            What the environments receive: [hi - lo, K], valid until the next call for this range.
+            Actions for the environments, [hi - lo, K], valid until the next call for this range.
         """
         actor, first, out = self._get_actor(lo, hi)
         rows = slice(lo, lo + len(out))
@@ -340,9 +351,11 @@ class PPO(BasePPO):
         """Return buffers for environments lo..hi-1, the first index, and the action array."""
         if hi is None:
             hi = self.num_envs if self.members == 1 else len(self._env_actions)
-        everything = hi - lo == len(self._env_actions)
-        if not everything and self.members > 1:
-            raise ConfigError("Only a lone member's environments can be acted for in ranges.")
+        if self.members > 1 and hi - lo != len(self._env_actions):
+            raise ConfigError(
+                f"`lo` and `hi` must span all environments of {self.members} members, got {lo} and "
+                f"{hi}. Leave them out."
+            )
         actor = self._actors.get((lo, hi))
         if actor is None:
             actor = self._actors[lo, hi] = self.policy.actor((hi - lo) // self.members)
@@ -357,17 +370,17 @@ class PPO(BasePPO):
         """Update every member on its part of the rollout.
 
         Args:
-            rollout: filled, with its final observations set.
-            progress: share of the budget used, for the learning-rate schedule; one, or [M].
-            run_tasks: runs independent tasks of a lone member, in any order or at once.
+            rollout: filled rollout with its final observations.
+            progress: share of the budget spent, for the learning-rate schedule; a number or [M].
+            run_tasks: runs independent tasks of a single member, in any order or in parallel.
 
         Returns:
-            One number per member, [M], by name: policy_loss, value_loss, entropy, approx_kl,
-            clip_fraction, explained_variance, gradient_norm, learning_rate, updates (minibatches
-            that changed the member), failed.
+            Metrics [M] by name: policy_loss, value_loss, entropy, approx_kl, clip_fraction,
+            explained_variance, gradient_norm, learning_rate, updates (minibatches that changed the
+            member), failed.
         """
         if self.members > 1:
-            run_tasks = in_sequence  # whole members are what may run side by side: see shards
+            run_tasks = in_sequence  # members of a population run in parallel as shards
         reward, rate = self.scaled_reward(rollout), self.learning_rate_at(progress)
         first_epochs = self.iterations * self.config.n_epochs
         learned = self._learner.learn(

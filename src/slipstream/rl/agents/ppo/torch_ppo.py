@@ -1,12 +1,11 @@
-"""Reference implementation (torch) of PPO's update over the member axis, on any device.
+"""Reference implementation of PPO in torch (autograd, any device, images).
 
-This is the definition (Schulman et al. 2017, "Proximal policy optimization algorithms"). The
-compiled form (`update.py`) does the same faster on the CPU; whole iterations of both are
-compared in `tests/engine/rl/test_two_forms.py`. Below it: members that act and learn so, from
-images.
+The update follows Schulman et al. 2017, "Proximal policy optimization algorithms". The compiled
+implementation (`update.py`) is faster on the CPU; `tests/engine/rl/test_two_forms.py` compares
+whole iterations of both.
 
-Everything has a leading member axis. Losses are summed over members, so that no gradient of one
-reaches another; what limits or ends an update (norm, KL, NaN) does so for each member alone.
+All tensors have a leading member axis. Losses are summed over members, so that gradients of members
+are independent. Gradient clipping, KL limits and failures apply to each member separately.
 """
 
 from __future__ import annotations
@@ -33,20 +32,22 @@ from slipstream.rl.nets.torch_adam import ParamGroup, Weights, adam, clip_grad_n
 from slipstream.rl.nets.torch_distributions import Distribution, make_distribution
 from slipstream.rl.nets.torch_networks import FLOAT32, Products
 
-# Environments of all members from which on they act in halves. A second half is some 50 more calls
-# of torch, 0.4 ms of CPU time; fewer environments are stepped sooner.
+# Minimum number of environments for double buffering. A second half costs about 50 more calls of
+# torch, 0.4 ms of CPU time; fewer environments are stepped in less time than that.
 _MIN_DOUBLE_BUFFERED_ENVS = 8192
 
 
 class Rows(NamedTuple):
-    """Rollout by member, or rows selected from it: row t N + n is environment n at step t.
+    """Rows of a rollout by member: all of them (row t N + n is environment n at step t), or some.
 
     Attributes:
-        x: [M, R, ...], observations as the networks take them.
-        mask: bool [M, R, choices] of allowed choices, or None.
-        action: [M, R, K]; log_prob: [M, R], of it when it was taken.
-        advantage, target, value: [M, R]; the last from before the update.
-        valid: bool [M, R], whether the transition is real.
+        x: [M, R, ...], network inputs.
+        mask: bool [M, R, num_actions] of allowed actions, or None.
+        action: [M, R, K].
+        log_prob: [M, R], log probability of the action when it was taken.
+        advantage, target: [M, R].
+        value: [M, R], values before the update.
+        valid: bool [M, R], false if the transition is not real.
     """
 
     x: Tensor
@@ -101,10 +102,14 @@ def gae(
         target  = A_t + V(s_t)
 
     Args:
-        reward, value: [M, T, N]; ended, valid: bool [M, T, N].
-        following: V', [M, T, N]: of the next observation inside an episode, of the final one where
-            a time limit cut it short, 0 after a termination.
-        c: of the members.
+        reward, value: [M, T, N].
+        following: V', [M, T, N]: value of the next observation inside an episode, value of the
+            final observation after a truncation, 0 after a termination.
+        ended, valid: bool [M, T, N].
+        c: settings of the members.
+
+    Returns:
+        Advantages and value targets, [M, T, N].
     """
     gamma = c.gamma[:, None, None]
     delta = torch.where(valid, reward + gamma * following - value, 0.0)
@@ -130,7 +135,7 @@ def explained_variance(rows: Rows) -> Tensor:
 def ppo_loss(
     rows: Rows, distribution: Distribution, value: Tensor, c: Coefficients, normalise: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of a minibatch, [M], and its STATISTICS, [M, 5] (equation 9).
+    """Compute the loss of a minibatch, [M], and its STATISTICS, [M, 5] (equation 9).
 
         L = mean(-min(r A, clamp(r, 1 - c, 1 + c) A) + c_v (v - R)^2 - c_e H)
 
@@ -164,14 +169,16 @@ def learn(
     c: Coefficients,
     normalise: bool,
 ) -> dict[str, Tensor]:
-    """Train on all epochs of minibatches.
+    """Run all epochs of minibatches.
 
     Args:
-        group: weights, changed in place; model: the networks.
-        rows: of the rollout.
+        group: parameter group, updated in place.
+        model: forward function of the networks.
+        rows: rows of the rollout.
         orders: a permutation [M, R] for each epoch.
-        size: B rows of a minibatch, per member.
-        c: settings; normalise: whether advantages get mean 0 and deviation 1 in each minibatch.
+        size: minibatch size per member.
+        c: settings of the members.
+        normalise: normalize advantages to mean 0 and deviation 1 in each minibatch.
 
     Returns:
         STATISTICS and gradient_norm, [M], means over the minibatches that changed the member; and
@@ -202,14 +209,15 @@ def learn(
 
 
 class PPOGroup(TorchGroup):
-    """Members `members` of a policy.
+    """Members of a policy that act and learn together on a device.
 
     Args:
-        policy: of all members; its arrays are what counts between rollouts.
-        config: of all members.
-        members: which of them.
-        num_envs: N, of each.
-        device: where torch calculates; products: of hidden layers.
+        policy: policy of all members; its arrays hold the state between rollouts.
+        config: config of all members.
+        members: slice of members.
+        num_envs: N per member.
+        device: device of torch.
+        products: matrix products of hidden layers.
     """
 
     def __init__(
@@ -225,19 +233,22 @@ class PPOGroup(TorchGroup):
         self._config, self._rows = config, config.rows(num_envs)
         self._group = self.group(policy.parameters)
         self._leaves = self._group.leaves
-        self._observations: dict[int, list[Tensor]] = {}  # of this rollout, by step
+        self._observations: dict[int, list[Tensor]] = {}  # observations of this rollout by step
 
     @torch.no_grad()
     def begin_act(
         self, rollout: Rollout, t: int, env_range: slice, keys: NDArray[np.uint64]
     ) -> Callable[[], None]:
-        """Begin to act in step t for some of their environments.
+        """Begin to act in step t for some environments of the group.
 
         Args:
-            own: of whole members, or of a lone one; keys: uint64 [g].
+            rollout: rollout with observations in obs[t].
+            t: row.
+            env_range: environments of whole members, or of a single member.
+            keys: uint64 [g], noise streams of the members.
 
         Returns:
-            What waits, and writes their actions and log_prob.
+            A function that waits for the actions and writes them and log_prob into the rollout.
         """
         at, num_rows = env_range.start - self.environments.start, env_range.stop - env_range.start
         if t == 0 == at:
@@ -295,9 +306,10 @@ class PPOGroup(TorchGroup):
         """Update the members on their part of a rollout.
 
         Args:
-            rollout: of all members.
-            reward: [T, E], scaled.
-            rewarded, learning_rate, seeds, first_epochs: of these members, as for `Learner.learn`.
+            rollout: rollout of all members.
+            reward: [T, E], scaled rewards of all members.
+            rewarded, learning_rate, seeds, first_epochs: values of these members, as for
+                `Learner.learn`.
 
         Returns:
             Metrics [g] by name.
@@ -391,7 +403,7 @@ class PPOGroup(TorchGroup):
         member, env = np.divmod(e - self.environments.start, self.num_envs)
         counts = np.bincount(member, minlength=self.count)
         order = np.argsort(member, kind="stable")
-        slot = np.zeros_like(member)  # of each among its member's
+        slot = np.zeros_like(member)  # index of each observation within its member
         slot[order] = np.arange(len(member)) - np.repeat(np.cumsum(counts) - counts, counts)
         packed = np.zeros((self.count, counts.max(), *obs.shape[1:]), obs.dtype)
         packed[member, slot] = obs[in_group]

@@ -45,14 +45,17 @@ class Experience(NamedTuple):
     """A rollout of M members, E = M N environments, with scales and coefficients.
 
     Attributes:
-        obs: float32 [T + 1, E, D]; scale: of these.
-        mask: bool [T + 1, E, choices] of allowed choices, or [0, 0, 0] for none.
-        action: float32 [T, E, K], exact for choices below 2^24.
-        log_prob, reward: float32 [T, E], rewards scaled.
+        obs: float32 [T + 1, E, D].
+        scale: scale of observations.
+        mask: bool [T + 1, E, num_actions] of allowed actions, or [0, 0, 0] for none.
+        action: float32 [T, E, K], exact for discrete actions below 2^24.
+        log_prob: float32 [T, E].
+        reward: float32 [T, E], scaled.
         terminated, truncated, valid: bool [T, E].
-        final_obs: float32 [n, D]; final_index: int64 [n, 2].
+        final_obs: float32 [n, D].
+        final_index: int64 [n, 2].
         gamma, lam: float32 [E].
-        rewarded: bool [M], who learns from rewards; the other members' advantages are 0.
+        rewarded: bool [M], members that learn from rewards; the others' advantages are 0.
     """
 
     obs: NDArray[np.float32]
@@ -74,16 +77,16 @@ class Experience(NamedTuple):
 class Rows(NamedTuple):
     """Arrays that an update computes from Experience; overwritten.
 
-    `x`, `packed` and `mask` are of one member at a time.
+    `x`, `packed` and `mask` hold one member at a time.
 
     Attributes:
         x: float32 [(T + 1) N, inputs] with the column of ones set.
-        packed: float32 [R, 5 + K] as above.
+        packed: float32 [R, 5 + K], see `pack_rows`.
         mask: bool [R, num_actions], or [0, 0] for none.
         value: float32 [T + 1, E].
         final_value: float32 [n].
         advantage, target: float32 [T, E].
-        place: int64 [b], indices of some final observations.
+        indices: int64 [b], indices of a block of final observations.
         explained_variance: float64 [M], explained variance of the critic.
     """
 
@@ -94,7 +97,7 @@ class Rows(NamedTuple):
     final_value: NDArray[np.float32]
     advantage: NDArray[np.float32]
     target: NDArray[np.float32]
-    place: NDArray[np.int64]
+    indices: NDArray[np.int64]
     explained_variance: NDArray[np.float64]
 
 
@@ -105,10 +108,15 @@ def load_rows(
     """Compute inputs and values of member m's observations lo..hi-1 of its (T + 1) N.
 
     Args:
-        experience: Experience; rows: Rows.
-        weights: float32 [P]; critic: int64 [L, 7], as in `rl/nets/layers.py`; relu: else tanh.
-        block: rows that pass at once.
-        buffer: float32, outputs of all layers for a block, overwritten: see `forward`.
+        experience: Experience.
+        rows: Rows, written.
+        m: index of the member.
+        lo, hi: range of observations.
+        weights: float32 [P] of the member.
+        critic: int64 [L, 7], as in `rl/nets/layers.py`.
+        relu: activation, relu or tanh.
+        block: rows that are processed together.
+        buffer: float32, outputs of all layers for a block, see `forward`; overwritten.
     """
     num_envs = experience.obs.shape[1] // len(experience.rewarded)
     for first in range(lo, hi, block):
@@ -134,12 +142,12 @@ def load_final_values(
     for i in range(total):
         if experience.final_index[i, 1] // num_envs == m:
             scale_row(experience.scale, m, experience.final_obs[i], x[b])
-            rows.place[b] = i
+            rows.indices[b] = i
             b += 1
         if b == len(x) or (b > 0 and i == total - 1):
             at, width = critic_outputs(weights, critic, relu, x[:b], buffer)
             for k in range(b):
-                rows.final_value[rows.place[k]] = buffer[at + k * width]
+                rows.final_value[rows.indices[k]] = buffer[at + k * width]
             b = 0
 
 
@@ -183,14 +191,14 @@ _ZERO = np.float32(0.0)
 
 
 class Net(NamedTuple):
-    """Layout of actor and critic in a member's weights, and the type of the actor's head.
+    """Layout of actor and critic in a member's row of weights, and type of the actions.
 
     Attributes:
-        tables: int64 [2, L, 7], actor's and critic's as in `rl/nets/layers.py`.
-        relu: else tanh.
-        continuous: real actions, else choices.
-        log_std: where the K log deviations of continuous actions begin.
-        sizes: int64 [K], choices of each component; empty for continuous actions.
+        tables: int64 [2, L, 7], actor and critic, as in `rl/nets/layers.py`.
+        relu: activation, relu or tanh.
+        continuous: actions are continuous, else discrete.
+        log_std: offset of the K log standard deviations of continuous actions.
+        sizes: int64 [K], number of actions of each component; empty for continuous actions.
     """
 
     tables: NDArray[np.int64]
@@ -201,13 +209,13 @@ class Net(NamedTuple):
 
 
 class PPOWorkspace(NamedTuple):
-    """Memory of each task of a phase for one block, aligned to cache lines.
+    """Memory of each task of a phase for one block; each starts on its own cache line.
 
     Attributes:
-        x: float32 [parts + 1, b, inputs], of rows that pass at once.
-        outputs: float32 [parts + 1, 2, b * all outputs], actor's and critic's.
-        d_outputs: float32 [parts, 2, b * all outputs].
-        turned: float32 [parts, P], transposed matrices.
+        x: float32 [parts + 1, b, inputs], inputs of a block.
+        outputs: float32 [parts + 1, 2, b * all outputs], outputs of actor and critic.
+        d_outputs: float32 [parts, 2, b * all outputs], their derivatives.
+        transposed: float32 [parts, P], transposed matrices.
         scratch: float64 [parts, 3, >= head width].
     """
 
@@ -222,12 +230,19 @@ def member_gradient(
     net: Any, weights: Any, rows: Any, m: int, p: int, order: Any, normalisation: Any,
     coefficients: Any, statistics: Any, workspace: Any,
 ) -> None:  # fmt: skip
-    """Compute member m's gradient buffer p for some rows of a minibatch.
+    """Compute member m's gradient buffer p from some rows of a minibatch.
 
     Args:
-        net: Net; weights: TrainState; rows: Rows; space: Space.
-        order: int64 [b], which rows; normalisation: float64 [3], the minibatch's.
-        coefficients: float64 [3], the member's, of the losses; statistics: float64 [>= S], written.
+        net: Net.
+        weights: TrainState.
+        rows: Rows.
+        m: index of the member.
+        p: index of the gradient buffer.
+        order: int64 [b], indices of the rows.
+        normalisation: float64 [3] of the minibatch, see `minibatch_normalisation`.
+        coefficients: float64 [3], loss coefficients of the member.
+        statistics: float64 [>= S], written.
+        workspace: PPOWorkspace.
     """
     weight, gradient, tables = weights.params[m], weights.gradients[m, p], net.tables
     transposed, scratch = workspace.transposed[p], workspace.scratch[p]
@@ -257,22 +272,21 @@ def member_gradient(
         columns, place = tables[CRITIC, last, OUTPUTS], b * tables[CRITIC, last, OFFSET]
         value = matrix(outputs[CRITIC], place, b, columns)
         d_value = matrix(d_outputs[CRITIC], place, b, columns)
-        d_head[:] = _ZERO  # the padding too
+        d_head[:] = _ZERO  # including the padding
         d_value[:] = _ZERO
         outputs_gradient(
-            *(
-                net,
-                weight,
-                rows,
-                selected,
-                normalisation,
-                coefficients,
-                head,
-                value,
-                d_head,
-                d_value,
-            ),
-            *(statistics, scratch),
+            net,
+            weight,
+            rows,
+            selected,
+            normalisation,
+            coefficients,
+            head,
+            value,
+            d_head,
+            d_value,
+            statistics,
+            scratch,
         )
         for which in range(2):
             backward(
@@ -317,12 +331,12 @@ class PPOUpdateStats(NamedTuple):
     """State and statistics of the updates of g members.
 
     Attributes:
-        settings: Of Adam's steps.
+        settings: settings of Adam.
         target_kl: float64 [g], estimated KL above which a minibatch freezes the member: 1.5 times
-            the setting; infinity for none.
-        frozen: bool [g], members that change no more in this rollout.
-        sums: float64 [g, S + 1], sums over minibatches that changed the member, of the S statistics
-            and of the gradient norm before clipping.
+            the setting; infinity for no limit.
+        frozen: bool [g], members that are not updated again in this rollout.
+        sums: float64 [g, S + 1], sums of the S statistics and of the gradient norm before clipping,
+            over minibatches that changed the member.
         updates: int64 [g], number of these minibatches.
         squares: float64 [1, LANES], see `sum_gradient`.
     """
@@ -336,17 +350,19 @@ class PPOUpdateStats(NamedTuple):
 
 
 def begin_update(weights: Any, statistics: Any, stats: Any, m: int) -> bool:
-    """Add up the gradient of a minibatch and count it, unless member m is frozen.
+    """Sum the gradient of a minibatch and count it, unless member m is frozen.
 
-    A member whose KL passes the target, or whose gradient is not finite, is frozen, and keeps
-    weights, moments and step count bit for bit.
+    A member is frozen if its KL exceeds the target or its gradient is not finite. Its weights,
+    moments and step count are then unchanged.
 
     Args:
-        weights: TrainState; tally: Tally.
-        statistics: float64 [parts, >= S], of the minibatch.
+        weights: TrainState.
+        statistics: float64 [parts, >= S] of the minibatch.
+        stats: PPOUpdateStats.
+        m: index of the member.
 
     Returns:
-        Whether the member's weights are to be moved.
+        True if the member's weights must be updated.
     """
     divergence = 0.0
     for part in range(len(statistics)):
@@ -368,7 +384,7 @@ def begin_update(weights: Any, statistics: Any, stats: Any, m: int) -> bool:
     return True
 
 
-# Kinds of phases, see `update_member`. A phase's number is _KINDS times its first epoch, or its
+# Kinds of phases, see `update_member`. The number of a phase is _KINDS times its first epoch or its
 # minibatch, plus its kind.
 _LOAD, _FILL, _ORDER, _NORMALISATION, _GRADIENT, _MOVE = 0, 1, 2, 3, 4, 5
 _KINDS = 6
@@ -382,8 +398,8 @@ class UpdateJob(NamedTuple):
         coefficients: float64 [M, 3], of the losses: clip range, entropy, value.
         experience, rows: Experience and Rows.
         keys: uint64 [M, epochs], streams of the permutation of each epoch.
-        order: int64 [some, R], permutations of one member's next epochs; overwritten.
-        normalisation: float64 [some, minibatches, 3], see `minibatch_normalisation`; overwritten.
+        order: int64 [k, R], permutations of one member's next k epochs; overwritten.
+        normalisation: float64 [k, minibatches, 3], see `minibatch_normalisation`; overwritten.
         normalise: Normalize advantages in each minibatch.
         statistics: float64 [parts, >= S], of the current minibatch; overwritten.
         stats, workspace: PPOUpdateStats and PPOWorkspace.
@@ -406,11 +422,11 @@ class UpdateJob(NamedTuple):
 
 
 def update_members(job: Any, helps: bool) -> None:
-    """Update all members, or as a helper execute tasks of the leading thread.
+    """Run the whole update of all members, or help the thread that runs it.
 
     Args:
-        by: Epochs.
-        helps: until the gate closes.
+        job: UpdateJob.
+        helps: execute tasks of the other thread until the gate closes.
     """
     if helps:
         help_out(job.gate, job)
@@ -420,38 +436,40 @@ def update_members(job: Any, helps: bool) -> None:
 
 
 def update_member(job: Any, m: int) -> None:
-    """Update member m: its rows, then all epochs, until it is frozen.
+    """Run the whole update of member m: compute its rows, then all epochs until it is frozen.
 
-    Six kinds of phases follow each other; tasks of a phase do not depend on each other:
+    An update has six kinds of phases. The tasks of a phase are independent of each other:
 
-        load           inputs and values: a range of observations each, and one task for final ones
-        fill           advantages, targets and packed rows: a range of environments each
-        order          the order of rows: an epoch each; one task for the explained variance
-        normalisation  of the advantages: a minibatch each
-        gradient       of one minibatch: a part of its rows each
-        move           Adam's step: a part of the weights each
+        kind           computes                               one task for
+        load           inputs and values                      a range of observations; final ones
+        fill           advantages, targets and packed rows    a range of environments
+        order          permutations of rows                   an epoch; the explained variance
+        normalisation  normalization of advantages            a minibatch
+        gradient       gradient of one minibatch              a part of its rows
+        move           step of Adam                           a part of the weights
 
-    The last four repeat: orders and normalisations are made for `len(job.order)` epochs at a time,
-    a gradient and a step for each of their minibatches.
+    The last four repeat. Orders and normalizations are computed for `len(job.order)` epochs at a
+    time, gradients and steps for each of their minibatches.
 
-    `share` (`jit/work_sharing.py`) opens a phase's tasks and returns when all are done: each is a
-    call of `work` below, by this thread or by one that helps. `loops` binds that `work` to the
-    gate's own name when it compiles both.
+    `share` (`jit/work_sharing.py`) opens the tasks of a phase and returns when all are done. Each
+    task is a call of `work` below, by this thread or a helper. `loops` binds `work` when it
+    compiles both.
 
     Args:
-        by: Epochs.
+        job: UpdateJob.
+        m: index of the member.
     """
     epochs, together, minibatches = job.keys.shape[1], len(job.order), job.normalisation.shape[1]
     parts = len(job.statistics)
     share(job.gate, job, m, _LOAD, parts + 1)
     share(job.gate, job, m, _FILL, parts)
     for first in range(0, epochs, together):
-        some = min(together, epochs - first)
-        share(job.gate, job, m, _KINDS * first + _ORDER, some + 1)
+        num_epochs = min(together, epochs - first)
+        share(job.gate, job, m, _KINDS * first + _ORDER, num_epochs + 1)
         if job.stats.frozen[m]:
             return
-        share(job.gate, job, m, _KINDS * first + _NORMALISATION, some * minibatches)
-        for step in range(first * minibatches, (first + some) * minibatches):
+        share(job.gate, job, m, _KINDS * first + _NORMALISATION, num_epochs * minibatches)
+        for step in range(first * minibatches, (first + num_epochs) * minibatches):
             if job.stats.frozen[m]:
                 return
             share(job.gate, job, m, _KINDS * step + _GRADIENT, parts)
@@ -511,17 +529,16 @@ def part_gradient(job: Any, m: int, step: int, part: int) -> None:
     width = rows // len(job.statistics)
     selected = job.order[e, k * rows + part * width : k * rows + (part + 1) * width]
     member_gradient(
-        *(
-            job.net,
-            job.weights,
-            job.rows,
-            m,
-            part,
-            selected,
-            job.normalisation[e, k],
-            job.coefficients[m],
-        ),
-        *(job.statistics[part], job.workspace),
+        job.net,
+        job.weights,
+        job.rows,
+        m,
+        part,
+        selected,
+        job.normalisation[e, k],
+        job.coefficients[m],
+        job.statistics[part],
+        job.workspace,
     )
 
 

@@ -1,1 +1,1 @@
-"""Soft actor-critic over the member axis, in loops that are compiled."""
+"""Soft actor-critic of a whole population; compiled and torch implementations."""

@@ -14,8 +14,7 @@ Nats = Annotated[float, Field(ge=-1e6, le=1e6)]
 
 
 class SACConfig(ActorCriticConfig):
-    """Soft actor-critic (Haarnoja et al. 2018); where each default is from:
-    docs/reference/agents.md."""
+    """Soft actor-critic (Haarnoja et al. 2018). Sources of defaults: docs/reference/agents.md."""
 
     NAME: ClassVar[str] = "sac"
     HEAD_WIDTH: ClassVar[int] = 2

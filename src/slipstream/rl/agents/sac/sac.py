@@ -1,8 +1,8 @@
 """SAC (soft actor-critic) for Box actions; off-policy, for environments with slow steps.
 
-The compiled form: actions drawn in training and after transitions, the gradient of one member's
-actor, its temperature; `actor_critic/` has the rest of an update, `torch_sac.py` the definition.
-What the arguments `learner`, `m`, `batch` and others hold: `actor_critic_update.py`.
+Compiled implementation: sampling, the actor's gradient and the entropy coefficient. `actor_critic/`
+has the rest of an update, `torch_sac.py` is the reference implementation. `actor_critic_update.py`
+describes shared arguments such as `learner`, `m` and `batch`.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ ENTROPY = len(_OF_ALL)
 
 
 class Entropy(NamedTuple):
-    """Target entropy of alpha, as arrays or tensors.
+    """Target entropy that alpha is learned by, as arrays or tensors.
 
     Attributes:
         target: float64 [M].
-        automatic: bool [M], whether alpha is learned.
+        automatic: bool [M], true if alpha is learned.
     """
 
     target: Any
@@ -66,17 +66,17 @@ class Entropy(NamedTuple):
 
 
 class SACExtra(NamedTuple):
-    """Temperature, and memory of one member's update.
+    """Temperature alpha, and memory of one member's update.
 
     Attributes:
-        temperature: a group of which only the first number, log alpha, counts.
-        entropy: Target of alpha.
-        drawn: float64 [4, B K], noise, deviations, the policy's own actions and what each adds to
-            log p.
-        log_prob: float64 [B], of them.
-        value: float64 [2, B], both critics' values of them.
-        d_action: float32 [B, K], the smaller one's derivatives with respect to them.
-        kept: int64 [parts, b], rows of a block that one of the critics judges.
+        temperature: parameter group with log alpha as its first number; the rest is padding.
+        entropy: target entropy.
+        drawn: float64 [4, B K], noise, standard deviations, the policy's actions, and the
+            contribution of each to log p.
+        log_prob: float64 [B], log probabilities of the policy's actions.
+        value: float64 [2, B], values of these actions by both critics.
+        d_action: float32 [B, K], derivatives of the smaller value with respect to them.
+        kept: int64 [parts, b], rows of a block for which one critic has the smaller value.
     """
 
     temperature: TrainState
@@ -98,7 +98,7 @@ def explore(
     )
 
 
-NOISE, STD, ACTION, DENSITY = range(4)  # of `SACExtra.drawn`
+NOISE, STD, ACTION, DENSITY = range(4)  # rows of `SACExtra.drawn`
 _LEARN = np.uint64(LEARN)
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -160,7 +160,7 @@ def evaluate_q(learner: Any, m: int, part: int, first: int, last: int) -> None:
 
 
 def actor_gradient(learner: Any, m: int, part: int, batch: Any) -> None:
-    """Compute part `part` of the gradient of member m's actor.
+    """Compute a part of the gradient of member m's actor.
 
     L = mean(alpha log p(a | s) - min_c Q_c(s, a)),  a = tanh(mean(s) + std(s) noise)
     """
@@ -186,13 +186,13 @@ def actor_gradient(learner: Any, m: int, part: int, batch: Any) -> None:
 
 
 def head_gradient(learner: Any, alpha: float, first: int, last: int, y: Any, d: Any) -> None:
-    """Compute d L / d head of rows first..last-1 of B, from dQ/da of the smaller critic.
+    """Compute d L / d head of rows first..last-1 of B from dQ/da of the smaller value.
 
     d L / d mean = (2 alpha a - (1 - a^2) dQ/da) / B
-    d L / d log std = d L / d mean std noise - alpha / B, 0 beyond the bounds of log std
+    d L / d log std = d L / d mean std noise - alpha / B, 0 outside the bounds of log std
 
     Args:
-        y, d: float32 [b * all outputs], of the block.
+        y, d: float32 [b * all outputs] of the block; d is written.
     """
     net, workspace, drawn, k = (
         learner.net,
@@ -254,8 +254,9 @@ def update_alpha(learner: Any, m: int, actor_updated: bool) -> None:
 
         L(log alpha) = log alpha (H - target entropy),  H = -mean(log p)
 
-    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", section 5, for log alpha
-    instead of alpha, as in the authors' code: its sign is the same, and alpha stays positive.)
+    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", section 5. As in the
+    authors' code, log alpha replaces alpha: the gradient has the same sign, and alpha stays
+    positive.)
     """
     extra = learner.extra
     if not extra.entropy.automatic[m]:
@@ -268,20 +269,20 @@ def update_alpha(learner: Any, m: int, actor_updated: bool) -> None:
 
 
 class BaseSAC(ActorCritic):
-    """M members. Implementations add acting and learning.
+    """State shared by the compiled and the torch implementation of SAC.
 
     Args:
         config, specs, seeds, num_envs, parts: as for `ActorCritic`.
 
     Attributes:
-        temperature: group of log alpha, which stays where it is unless `automatic`.
-        entropy: Target of alpha.
+        temperature: parameter group of log alpha; constant unless `entropy.automatic`.
+        entropy: target entropy.
     """
 
     config: SACConfig
     head = "squashed_gaussian"
     statistics = STATISTICS
-    state_version = 3  # of markets it has the rewards' scale
+    state_version = 3  # 3: added the scale of rewards on markets
 
     def __init__(
         self,

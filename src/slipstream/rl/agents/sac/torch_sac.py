@@ -1,9 +1,10 @@
-"""Reference implementation (torch) of soft actor-critic's update over the member axis.
+"""Reference implementation of soft actor-critic in torch (autograd, any device).
 
-This is the definition (Haarnoja et al. 2018, "Soft actor-critic: off-policy maximum entropy deep
-reinforcement learning with a stochastic actor" and "Soft actor-critic algorithms and
-applications"). The compiled form (`sac.py`, `actor_critic/`) does the same faster on the CPU;
-whole iterations of both are compared in `tests/engine/rl/test_actor_critic_forms.py`.
+The update follows Haarnoja et al. 2018, "Soft actor-critic: off-policy maximum entropy deep
+reinforcement learning with a stochastic actor" and "Soft actor-critic algorithms and applications".
+The compiled implementation (`sac.py`, `actor_critic/`) is faster on the CPU;
+`tests/engine/rl/test_actor_critic_forms.py` compares whole iterations of both. All tensors have a
+leading member axis.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from slipstream.rl.nets.torch_adam import ParamGroup
 def draw(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Return actions tanh(mean + std noise), [M, B, K], and their log density [M, B].
 
-    log p(a) = sum(-noise^2/2 - log std - log(2 pi)/2 - log(1 - tanh^2 u)) (appendix C), whose last
-    logarithm is 2 (log 2 - u - softplus(-2 u)).
+    log p(a) = sum(-noise^2/2 - log std - log(2 pi)/2 - log(1 - tanh^2 u)) (appendix C). The last
+    logarithm is computed as 2 (log 2 - u - softplus(-2 u)).
     """
     mean, log_std = head.chunk(2, -1)
     log_std = log_std.clamp(LOG_STD_LOW, LOG_STD_HIGH)
@@ -61,10 +62,15 @@ def learn(
     """Update critics, targets, actor and temperature.
 
     Args:
-        members: their `others` has the group temperature, whose only tensor is log_alpha [M, 1].
+        members: parameter groups; `others` has the group `ent_coef` with the tensor log_alpha
+            [M, 1].
+        networks: forward functions.
+        rows: batch of each member.
         noise: standard normal [M, B, K], for the actions at x_next and at x.
-        chosen: bool [M], who learns.
-        target_update_interval: updates between two of the targets.
+        active: bool [M], members to update.
+        target_update_interval: critic updates per target update.
+        c: settings of the members.
+        wanted: target entropy of the members.
 
     Returns:
         Statistics [M] by name, bool [M] of the members that were updated, and the mean absolute

@@ -13,9 +13,9 @@ from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 
 
 class TD3Config(ActorCriticConfig):
-    """TD3 (Fujimoto et al. 2018); where each default is from: docs/reference/agents.md.
+    """TD3 (Fujimoto et al. 2018). Sources of defaults: docs/reference/agents.md.
 
-    Noise is in the policy's units: an action is within [-1, 1].
+    Noise is in units of the policy, whose actions are within [-1, 1].
     """
 
     NAME: ClassVar[str] = "td3"

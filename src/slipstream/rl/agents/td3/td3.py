@@ -1,8 +1,8 @@
 """TD3 for Box actions; off-policy, with a deterministic policy and fixed exploration noise.
 
-The compiled form: actions in training and after transitions, and the gradient of one member's
-actor; `actor_critic/` has the rest of an update, `torch_td3.py` the definition. What the arguments
-`learner`, `m`, `batch` and others hold: `actor_critic_update.py`.
+Compiled implementation: exploration, target policy smoothing and the actor's gradient.
+`actor_critic/` has the rest of an update, `torch_td3.py` is the reference implementation.
+`actor_critic_update.py` describes shared arguments such as `learner`, `m` and `batch`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Smoothing(NamedTuple):
 
 
 class BaseTD3(ActorCritic):
-    """M members. Implementations add acting and learning.
+    """State shared by the compiled and the torch implementation of TD3.
 
     Args:
         config, specs, seeds, num_envs, parts: as for `ActorCritic`.
 
     Attributes:
-        noise: float64 [M], deviation of what is added to actions in training.
-        smoothing: of targets.
+        noise: float64 [M], standard deviation of exploration noise.
+        smoothing: target policy smoothing.
     """
 
     config: TD3Config
@@ -134,12 +134,12 @@ def prepare(learner: Any, m: int, part: int, batch: Any) -> None:
 
 
 def smooth_actions(learner: Any, m: int, obs: Any, first: int, last: int) -> None:
-    """Compute the target's next actions as inputs of the critics.
+    """Compute the target actor's actions in next states and store them as critic inputs.
 
-        a' = pi'(s') + clip(noise, -c, c), within [-1, 1]
+        a' = pi'(s') + clip(noise, -c, c), clipped to [-1, 1]
 
     (Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods",
-    equation 14.) Row i takes the places i K, ... of the update's noise.
+    equation 14.) Row i uses the numbers from i K on of the update's noise.
     """
     workspace, smoothing, k = learner.workspace, learner.extra.smoothing, learner.net.width
     key = stream(learner.seeds[m], _LEARN, np.uint64(learner.learned.critics[0].steps[m]))
@@ -155,11 +155,11 @@ def smooth_actions(learner: Any, m: int, obs: Any, first: int, last: int) -> Non
 
 
 def actor_gradient(learner: Any, m: int, part: int, batch: Any) -> None:
-    """Compute part `part` of the gradient of member m's actor, along dQ/da of the first critic.
+    """Compute a part of the gradient of member m's actor from dQ/da of the first critic.
 
         L = -mean(Q_1(s, a)),  a = tanh(z) = pi(s),  d L / d z = -(1 - a^2) dQ_1/da / B
 
-    (As above, algorithm 1.)
+    (Fujimoto et al. 2018, algorithm 1.)
     """
     net, learned, workspace = learner.net, learner.learned, learner.workspace
     rows, outputs = len(batch.reward), len(workspace.actor_y) // len(batch.reward)

@@ -1,9 +1,9 @@
-"""Reference implementation (torch) of TD3's update over the member axis.
+"""Reference implementation of TD3 in torch (autograd, any device).
 
-This is the definition (Fujimoto, van Hoof, Meger 2018, "Addressing function approximation error in
-actor-critic methods", algorithm 1). The compiled form (`td3.py`, `actor_critic/`) does the
-same faster on the CPU; whole iterations of both are compared in
-`tests/engine/rl/test_actor_critic_forms.py`.
+The update follows Fujimoto, van Hoof, Meger 2018, "Addressing function approximation error in
+actor-critic methods", algorithm 1. The compiled implementation (`td3.py`, `actor_critic/`) is
+faster on the CPU; `tests/engine/rl/test_actor_critic_forms.py` compares whole iterations of both.
+All tensors have a leading member axis.
 """
 
 from __future__ import annotations
@@ -50,13 +50,18 @@ def learn(
     """Update both critics, and at every `every`-th update the actor and all targets.
 
     Args:
-        members: their `others` has the target `actor`.
+        members: parameter groups; `others` has the target `actor`.
+        networks: forward functions.
+        rows: batch of each member.
         noise: standard normal [M, B, K], for the actions at x_next.
-        chosen: bool [M], who learns.
+        active: bool [M], members to update.
+        every: critic updates per update of the actor and the targets.
+        c: settings of the members.
+        smoothing: target policy smoothing of the members.
 
     Returns:
-        Statistics [M] by name, bool [M] of the members that were updated, and of those whose actor
-        was moved, and the mean absolute error of both critics [M, B].
+        Statistics [M] by name; bool [M], members that were updated; bool [M], members whose actor
+        was updated; and the mean absolute error of both critics [M, B].
     """
     actor, (target, slow) = members.actor, members.others["actor"]
     active = active & ~actor.state.failed
