@@ -85,6 +85,34 @@ def test_docstrings_begin_with_a_verb_or_a_noun():
     assert not found, report(found)
 
 
+def parameters(function: ast.AST) -> set[str]:
+    return {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+
+
+def described(text: str) -> list[str]:
+    """Return the names at the start of lines of the section `Args`."""
+    section = re.search(r"^Args:\n((?:    .*\n|\n)+)", f"{text}\n", re.MULTILINE)
+    lines = re.findall(r"^    (\**\w+(?:, \**\w+)*): ", section[1] if section else "", re.MULTILINE)
+    return [name.strip(" *") for line in lines for name in line.split(",")]
+
+
+def test_documented_arguments_exist():
+    found = []
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                owner = node
+                if isinstance(node, ast.ClassDef):
+                    owner = next(
+                        (n for n in node.body if getattr(n, "name", "") == "__init__"), None
+                    )
+                text = ast.get_docstring(node)
+                if text and owner is not None:
+                    odd = [name for name in described(text) if name not in parameters(owner)]
+                    found += [f"{file.relative_to(ROOT)}: {node.name}: {name}" for name in odd]
+    assert not found, "\n".join(found)
+
+
 def test_sources_have_no_banned_words():
     lines = ((file, line) for file in SOURCES for line in prose(file))
     found = [f"{file.relative_to(ROOT)}: {line}" for file, line in lines if BANNED.search(line)]

@@ -368,8 +368,8 @@ def _numba() -> Any:
 
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         raise ResourceError(
-            "NUMBA_DISABLE_JIT is set, and compiled loops are what slipstream trains with; unset "
-            "it (`unset NUMBA_DISABLE_JIT`). A kernel is stepped uncompiled, in a debugger too, by "
+            "NUMBA_DISABLE_JIT is set, but training needs compiled loops. Unset it (`unset "
+            "NUMBA_DISABLE_JIT`). To step a kernel uncompiled, for example in a debugger, use "
             'slipstream.make_vec(..., backend="serial").'
         )
     if is_enabled():

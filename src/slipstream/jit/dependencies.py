@@ -49,7 +49,7 @@ class ClosureBinder:
             return self._bound[function]
         if function in self._open:
             raise KernelError(
-                f"{_place(function)} calls itself, by way of "
+                f"{_place(function)} calls itself through "
                 f"{' and '.join(f.__name__ for f in self._open)}: a GPU has no stack for that; "
                 "write a `for` loop."
             )

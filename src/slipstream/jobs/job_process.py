@@ -145,8 +145,8 @@ def start_process(
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise ResourceError(
-            f"A process could not be started ({error}): see that {where['python']} and "
-            f"{where['cwd']} are still there, and that the system allows more processes."
+            f"A process could not be started ({error}). Check that {where['python']} and "
+            f"{where['cwd']} exist, and that the system allows more processes."
         ) from error
     finally:
         os.close(printed)

@@ -149,8 +149,8 @@ class FaultDiagnosis:
             return wrap_user_error(where, function, found)
         return KernelError(
             f"{self._kernel.module.__file__}: {where}: {type(error).__name__}: {error}, in "
-            "`reset`, `step`, `observe`, `mask` or `finalize_episode`; look for an index that may "
-            "lie beyond its array's end."
+            "`reset`, `step`, `observe`, `mask` or `finalize_episode`. Look for an index that may "
+            "be out of range."
         )
 
     def describe_bad_row(self) -> str:
@@ -166,13 +166,13 @@ class FaultDiagnosis:
                     at = ", ".join(str(i) for i in wrong[0])
                     return (
                         f"`observe` wrote {float(obs[tuple(wrong[0])])} into out[{at}]: guard the "
-                        "divisor, or the argument of log or sqrt, that it comes from"
+                        "divisor or the argument of log or sqrt that produced it"
                     )
                 if env.kernel.mask is not None:
                     env.kernel.mask(Records(self._now)[0], self._p, env.loaded.data, *who, mask)
                     if (none := first_empty_component(mask, spec.nvec)) is not None:
                         return empty_mask_message(none, spec.nvec)
-        return "`observe` wrote NaN or infinity where an episode was cut short"
+        return "`observe` wrote NaN or infinity at the truncation of an episode"
 
     def _calls(self, actions: NDArray[Any] | None) -> Any:
         """Yield (function, arguments) in the loop's order; each runs before the next is needed."""
@@ -231,5 +231,5 @@ def empty_mask_message(component: int, components: tuple[int, ...]) -> str:
     which = "" if len(components) == 1 else f" for action[{component}]"
     return (
         f"`mask` allows nothing{which}: allow at least one action until the episode ends, such as "
-        "one that does nothing (after its last step nothing need be allowed)"
+        "one that does nothing (after the last step, it may allow none)"
     )

@@ -76,7 +76,7 @@ def write_model_card(source: Run | DeployedPolicy, out: Path | None, licence: st
     """
     if out is not None and path_exists(out) and not path_exists(out / checkpoint.MANIFEST):
         raise ConfigError(
-            f"--out {out} is there already: name a folder that is not, or a policy's."
+            f"--out {out} exists and is not a policy. Give a new folder, or the folder of a policy."
         )
     one = _subject_from_run(source) if isinstance(source, Run) else _subject_from_study(source)
     text = render_card(one, licence or find_licence(one.config, one.market))
@@ -105,15 +105,15 @@ def render_card(subject: CardSubject, licence: str) -> str:
         *(f"# {subject.config.short_name}", f"**{_text(page.headline)}**"),
         "A policy is data, not code: `slipstream.load_policy(FOLDER)` runs nothing of this folder, "
         "and `slipstream evaluate FOLDER` measures it again.",
-        *("## What it is", _table(own)),
+        *("## Policy", _table(own)),
         *("## Data", _table({**data, "licence of the data": licence})),
         *(
             "## Scores",
             _table({**figures, **subject.scores}),
             _list([*page.sentences, *subject.notes]),
         ),
-        *("## What was not shown", _list([*page.warnings, *subject.limits])),
-        *("## Where it comes from", _table({**subject.provenance, **_command(subject.provenance)})),
+        *("## Limitations", _list([*page.warnings, *subject.limits])),
+        *("## Provenance", _table({**subject.provenance, **_command(subject.provenance)})),
     ]
     return "\n\n".join(filter(None, lines)) + "\n"
 
@@ -148,7 +148,7 @@ def _subject_from_study(deployed: DeployedPolicy) -> CardSubject:
 def find_licence(config: RunConfig, market: bool) -> str:
     """Return the first lines of a file called LICENSE or LICENCE beside the prices."""
     if not market:
-        return "none needed: the environment makes all that it shows"
+        return "none needed: the environment generates its data"
     data = config.env_settings.get("data") or {}
     folder = resolve_folder(str(data.get("folder", "")))
     for path in sorted(folder.glob("LICEN[CS]E*")):
@@ -159,7 +159,7 @@ def find_licence(config: RunConfig, market: bool) -> str:
         lines = [line for line in lines if line][:2]
         if lines:
             return f"{', '.join(lines)} ({path.name} beside the prices)"
-    return "not stated: ask whose prices they are before you hand this on (`--licence` states it)"
+    return "unknown: clarify it before you publish the policy, and state it with `--licence`"
 
 
 def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
@@ -175,22 +175,22 @@ def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
     return "95 % interval of the mean return", text
 
 
-_LATER = "How it does on bars after those above, and with a broker whose costs are others."
+_LATER = "Later bars than those above, and other trading costs, were not tested."
 
 
 def _other_environment_limit(config: RunConfig) -> str:
-    return f"How it does in anything but `{config.env_name}` with the settings above."
+    return f"Environments other than `{config.env_name}` with the settings above were not tested."
 
 
 def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
     """Yield the limitations of the model card's figures."""
     yield _other_environment_limit(run.config)
     if len(run.best.present) == 1:
-        yield "Whether other seeds learn the same: one was trained."
+        yield "Only one seed was trained; others may learn less."
     else:
         yield (
-            f"That training does as well again: this is the best of {len(run.best.present)} "
-            f"{found.member_noun}, chosen on validation."
+            f"This is the best of {len(run.best.present)} {found.member_noun}, chosen on "
+            "validation; repeated training may score less."
         )
     if found.market is not None:
         yield _LATER

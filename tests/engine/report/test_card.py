@@ -48,15 +48,15 @@ def test_a_card_says_what_data_scores_and_limits(run):
     text = path.read_text()
     told = rows(text)
     assert told["agent"].startswith("ppo, seed") and "shape (4,)" in told["observation"]
-    assert told["licence of the data"] == "none needed: the environment makes all that it shows"
+    assert told["licence of the data"] == "none needed: the environment generates its data"
     returns = np.array([track.episode_return for track in slipstream.evaluate(run).best.episodes])
     mean, error = returns.mean(), returns.std(ddof=1) / math.sqrt(len(returns))
     half = {4: 3.1824}[len(returns)] * error  # of Student's t with 3 degrees of freedom
     low, high = map(float, re.findall(r"[\d.]+", told["95 % interval of the mean return"])[:2])
     assert low == pytest.approx(mean - half, abs=0.1)
     assert high == pytest.approx(mean + half, abs=0.1)
-    limits = text.split("## What was not shown")[1]
-    assert "the best of 2 seeds" in limits and "anything but `cartpole`" in limits
+    limits = text.split("## Limitations")[1]
+    assert "the best of 2 seeds" in limits and "other than `cartpole`" in limits
 
 
 @pytest.mark.slow

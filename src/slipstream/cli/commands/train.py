@@ -113,7 +113,7 @@ def resolve_run_folder(options: Mapping[str, Any], replace: bool = False) -> Pat
     """Return the directory that `train` with these options writes to.
 
     Args:
-        given: values of the command's options.
+        options: values of the command's options.
         replace: an existing run in the directory will be moved aside.
 
     Raises:

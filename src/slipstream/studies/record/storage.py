@@ -123,7 +123,7 @@ class StorageMirror:
         ):
             raise ConfigError(
                 f"{redact_password(self.url)} has a study {self._name} already, and it is another "
-                f"one: {how}. Name this one otherwise with --study-name."
+                f"one: {how}. Choose another name with --study-name."
             )
         self._storage.set_study_user_attr(study_id, _IDENTITY, json.dumps(identity))
         return study_id
@@ -255,7 +255,7 @@ def storage_url(url: str | None, folder: Path) -> str:
         url = url.replace("postgresql:", "postgresql+psycopg:", 1)
     if scheme not in ("sqlite", "journal", "postgresql"):
         raise ConfigError(
-            f"--storage {redact_password(url)}: a study is kept in `sqlite` (the default), "
+            f"--storage {redact_password(url)} is not supported. Give `sqlite` (the default), "
             "`journal`, sqlite:///FILE, journal:FILE or postgresql://USER:PASSWORD@HOST/DATABASE."
         )
     return url
@@ -293,8 +293,8 @@ def _unusable(url: str, error: BaseException) -> SlipstreamError:
         )
     if "locked" in text:
         return ResourceError(
-            f"{redact_password(url)} is locked by another program ({text}). Close what has it "
-            "open and start again; nothing is lost."
+            f"{redact_password(url)} is locked by another program ({text}). Close that program and "
+            "start again; nothing is lost."
         )
     return ResourceError(
         f"{redact_password(url)} cannot be opened ({text}). Check its address, its permissions "

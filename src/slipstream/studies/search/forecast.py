@@ -349,8 +349,8 @@ def num_confirmation_members(
 def confirmation_load(plan: StudyPlan, trials: int, workers: int, top: int | None = None) -> float:
     """Return `num_confirmation_members`, weighted by the workers that they leave idle.
 
-    Confirmation, final training and refit follow each other. A few members are one worker's batch,
-    so each of them takes as long as several do side by side.
+    Confirmation, final training and refit run one after another. A worker trains a few members in
+    about the time of many, because it trains them together.
 
     Args:
         plan, trials, top: see `num_confirmation_members`.
