@@ -211,7 +211,7 @@ def with_games(
         figures=[*map(win_figure, results), *page.figures],
         sections=[first, *game_sections(results, matches), *league_sections(league), *rest],
         scores=dict(map(describe_games, matches)),
-        limits=[f"Results against opponents other than {names}."],
+        limits=[f"Opponents other than {names} were not tested."],
     )
 
 

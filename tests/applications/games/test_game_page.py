@@ -22,4 +22,4 @@ def test_a_game_of_two_is_headed_by_who_was_beaten():
     assert (first.label, first.value, first.note) == ("Won against weak", "85 %", "64 to 95 %")
     assert page.figures[-1] == run.figures[0]
     assert [one.title for one in page.sections] == ["Result", "Games", "Provenance"]
-    assert page.limits == ["Results against opponents other than weak and strong."]
+    assert page.limits == ["Opponents other than weak and strong were not tested."]
