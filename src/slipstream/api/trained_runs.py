@@ -189,13 +189,13 @@ def write_model_card(
     """
     from slipstream.report import model_card
 
-    found = _open_source(run if isinstance(run, Run) else find_folder(run), trust)
-    if isinstance(found, DeployedPolicy) and not path_exists(found.path.parent / LEDGER):
+    source = _open_source(run if isinstance(run, Run) else find_folder(run), trust)
+    if isinstance(source, DeployedPolicy) and not path_exists(source.path.parent / LEDGER):
         raise ConfigError(
             f"A model card requires a run or a study, and {run} is a policy folder. Name the run "
             "or study that it came from."
         )
-    return model_card.write_model_card(found, None if out is None else Path(out), licence)
+    return model_card.write_model_card(source, None if out is None else Path(out), licence)
 
 
 def _open_source(path: str | os.PathLike[str], trust: bool) -> Run | DeployedPolicy:

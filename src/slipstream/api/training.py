@@ -199,10 +199,10 @@ def _listening(
     """Return the callbacks and the log function; by default those of a notebook or terminal."""
     if callbacks is not None:
         return callbacks, log
-    here = default_callback()
-    if isinstance(here, NotebookCallback):
-        log = log or here.log
-    return ([] if here is None else [here]), log
+    progress_callback = default_callback()
+    if isinstance(progress_callback, NotebookCallback):
+        log = log or progress_callback.log
+    return ([] if progress_callback is None else [progress_callback]), log
 
 
 def _complete(run: Run) -> Run:

@@ -34,8 +34,8 @@ def memory_limit(root: Path = _ROOT) -> int | None:
 
 def total_memory(root: Path = _ROOT) -> int:
     """Return the bytes that this process may use: the machine's memory or the container's limit."""
-    limit, there = memory_limit(root), psutil.virtual_memory().total
-    return int(there if limit is None else min(there, limit))
+    limit, physical = memory_limit(root), psutil.virtual_memory().total
+    return int(physical if limit is None else min(physical, limit))
 
 
 def free_memory(root: Path = _ROOT) -> int:

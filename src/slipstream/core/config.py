@@ -208,15 +208,15 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
 def _without_tags(model: type[BaseModel], location: list[str]) -> list[str]:
     """Return a location in the user's file, without Pydantic's names of union members."""
     current: type[BaseModel] | None = model
-    kept: list[str] = []
+    parts: list[str] = []
     for part in location:
         field = current.model_fields.get(part) if current else None
         if field is not None:
             current = find_model(field.annotation)
-        elif kept and _TAG.match(part):
+        elif parts and _TAG.match(part):
             continue
-        kept.append(part)
-    return kept
+        parts.append(part)
+    return parts
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:

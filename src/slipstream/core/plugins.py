@@ -112,7 +112,7 @@ class Plugin(NamedTuple):
         if isinstance(value, Mapping):
             return {name: self._named(attribute, one) for name, one in value.items()}
         if isinstance(value, list | tuple):
-            return [self._named(attribute, one) for one in value]
+            return [self._named(attribute, item) for item in value]
         return self._named(attribute, value)
 
     def _named(self, attribute: str, function: Any) -> Any:
@@ -126,10 +126,10 @@ class Plugin(NamedTuple):
                 raise
             except (Exception, SystemExit) as error:
                 where = f"`{attribute}` of the plugin of the package {self.owner}"
-                told = wrap_user_error(
+                wrapped = wrap_user_error(
                     where, function, error, f"report it to its authors. {self.advice}"
                 )
-                raise PluginError(str(told)) from error
+                raise PluginError(str(wrapped)) from error
 
         return call
 
@@ -147,27 +147,27 @@ def plugins() -> tuple[Plugin, ...]:
     folder, so that they work without installation and may be deleted.
     """
     folders = sorted(file.parent.name for file in _PACKAGE.glob("*/plugin.py"))
-    own = [EntryPoint(name, f"slipstream.{name}.plugin", GROUP) for name in folders]
+    built_in = [EntryPoint(name, f"slipstream.{name}.plugin", GROUP) for name in folders]
     declared = {entry.value: entry for entry in sorted(entry_points(group=GROUP))}  # may be twice
     others = [e for value, e in declared.items() if not value.startswith("slipstream.")]
-    found: list[Plugin] = []
-    for entry in (*own, *others):
+    loaded: list[Plugin] = []
+    for entry in (*built_in, *others):
         owner = getattr(entry.dist, "name", None) or entry.name
         version = getattr(entry.dist, "version", None)
-        plugin = Plugin("slipstream" if entry in own else owner, None, version)
+        plugin = Plugin("slipstream" if entry in built_in else owner, None, version)
         with skip_on_error(f"The plugin {entry.name}", plugin):
             with redirect_stdout(sys.stderr):  # keeps standard output for the command
                 plugin = plugin._replace(offers=entry.load())
             _check(plugin.offers, entry.module)
-            _check_names(plugin.offers, found)
+            _check_names(plugin.offers, loaded)
             _warn_of_misspellings(plugin)
-            found.append(plugin)
-    return tuple(found)
+            loaded.append(plugin)
+    return tuple(loaded)
 
 
 def plugin_versions() -> dict[str, str | None]:
     """Return the version of each other package that has plugins."""
-    return {one.owner: one.version for one in plugins() if one.owner != "slipstream"}
+    return {plugin.owner: plugin.version for plugin in plugins() if plugin.owner != "slipstream"}
 
 
 @contextmanager
@@ -233,8 +233,8 @@ def _check_names(offers: Any, before: Sequence[Plugin]) -> None:
 
 def iter_offers(attribute: str) -> Iterator[Any]:
     """Yield an attribute of each plugin that has it."""
-    found = (plugin.get(attribute) for plugin in plugins())
-    return (value for value in found if value is not None)
+    offers = (plugin.get(attribute) for plugin in plugins())
+    return (value for value in offers if value is not None)
 
 
 def merge_offers(attribute: str) -> dict[str, Any]:
@@ -244,9 +244,11 @@ def merge_offers(attribute: str) -> dict[str, Any]:
 
 def find_owner(attribute: str, module: str) -> Plugin:
     """Return the plugin that offers a module under an attribute."""
-    values = ((one, one.get(attribute) or ()) for one in plugins())
+    values = ((plugin, plugin.get(attribute) or ()) for plugin in plugins())
     return next(
-        one for one, of in values if module in (of.values() if isinstance(of, Mapping) else of)
+        plugin
+        for plugin, offered in values
+        if module in (offered.values() if isinstance(offered, Mapping) else offered)
     )
 
 
@@ -280,5 +282,5 @@ def notify(event: object) -> None:
 def folder_kinds(folder: Path | None = None) -> list[FolderKind]:
     """Return the folder kinds of all plugins; with `folder`, only its kind, if any."""
     kinds = merge_offers("folders").items()
-    found = [kind for mark, kind in kinds if folder is None or path_exists(folder / mark)]
-    return [cast(FolderKind, load("folders", module)) for module in found]
+    modules = [kind for mark, kind in kinds if folder is None or path_exists(folder / mark)]
+    return [cast(FolderKind, load("folders", module)) for module in modules]

@@ -273,12 +273,12 @@ def schema_mismatch(value: Any, shape: Any, where: str = "it", exact: bool = Fal
             for k, item in enumerate(value)
         )
         return next((item for item in items if item is not None), None)
-    wanted = shape if isinstance(shape, tuple) else (shape,)
-    if isinstance(value, bool) and bool not in wanted:
+    types = shape if isinstance(shape, tuple) else (shape,)
+    if isinstance(value, bool) and bool not in types:
         return f"{where} is {describe_json(value)}"
     endless = isinstance(value, int) and abs(value) >= 2**63  # no count of anything
     return (
-        None if isinstance(value, wanted) and not endless else f"{where} is {describe_json(value)}"
+        None if isinstance(value, types) and not endless else f"{where} is {describe_json(value)}"
     )
 
 

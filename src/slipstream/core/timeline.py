@@ -117,14 +117,14 @@ def _clock(zone: str, first_day: int, last_day: int) -> Clock:
     offsets = [offset(low)]
     for day in range(first_day + 1, last_day + 1):
         high = day * DAY
-        here = offset(high)
-        if here != offsets[-1]:
+        local_offset = offset(high)
+        if local_offset != offsets[-1]:
             left, right = low, high
             while right - left > 1:
                 middle = (left + right) // 2
                 left, right = (middle, right) if offset(middle) == offsets[-1] else (left, middle)
             transitions.append(right)
-            offsets.append(here)
+            offsets.append(local_offset)
         low = high
     return Clock(np.array(transitions, dtype=np.int64), np.array(offsets, dtype=np.int64))
 

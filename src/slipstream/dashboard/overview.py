@@ -48,7 +48,7 @@ class VisibleFolders:
     """
 
     def __init__(self, named: Sequence[Path] = (), queue: Path | None = None) -> None:
-        self._named, self._queue = [one.expanduser().resolve() for one in named], queue
+        self._named, self._queue = [path.expanduser().resolve() for path in named], queue
         self._rows: dict[str, JobRow] = {}
 
     def open_queue(self) -> JobQueue:
@@ -58,10 +58,10 @@ class VisibleFolders:
     def list_rows(self, include_ended: bool = True) -> list[JobRow]:
         """Return all folders as in `slipstream jobs`."""
         with self.open_queue() as queue:
-            found, _ = list_jobs(queue, include_ended, self._find_folders())
+            rows, _ = list_jobs(queue, include_ended, self._find_folders())
         if include_ended:
-            self._rows = {folder_id(one.folder): one for one in found}
-        return found
+            self._rows = {folder_id(row.folder): row for row in rows}
+        return rows
 
     def find_row(self, number: str) -> JobRow:
         """Return the row of an id.
@@ -76,24 +76,26 @@ class VisibleFolders:
 
     def is_named(self, folder: str) -> bool:
         """Return whether a folder was given, or is inside one that was."""
-        return any(Path(folder).is_relative_to(one) for one in self._named)
+        return any(Path(folder).is_relative_to(path) for path in self._named)
 
     def _find_folders(self) -> list[Path]:
         """Return runs and studies inside the given folders."""
-        found, left, looked = [], [(one, 0) for one in self._named], 0
+        folders, left, looked = [], [(path, 0) for path in self._named], 0
         while left and looked < _MAX_FOLDERS:
             folder, depth = left.pop()
             looked += 1
             if any(path_exists(folder / name) for name in MARKER_FILES.values()):
-                found.append(folder)
+                folders.append(folder)
                 continue
             try:
-                below = [one for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
+                below = [
+                    path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()
+                ]
             except OSError:
                 continue
             if depth < _MAX_DEPTH:
-                left += [(one, depth + 1) for one in below]
-        return found
+                left += [(path, depth + 1) for path in below]
+        return folders
 
 
 def folder_id(folder: str) -> str:

@@ -59,8 +59,10 @@ def _run_metadata(folder: Path) -> dict[str, Any]:
         "name": folder.name,
         "page": find_small_file(folder, REPORT) is not None,
     }
-    facts["checkpoints"] = [one.name for one in checkpoints(folder / CHECKPOINTS)][-_MAX_ITEMS:]
-    names = sorted(one.name for kind in VIDEOS for one in folder.glob(f"*{kind}"))
+    facts["checkpoints"] = [checkpoint.name for checkpoint in checkpoints(folder / CHECKPOINTS)][
+        -_MAX_ITEMS:
+    ]
+    names = sorted(path.name for kind in VIDEOS for path in folder.glob(f"*{kind}"))
     facts["videos"] = [name for name in names[:_MAX_ITEMS] if find_small_file(folder, name)]
     try:
         facts["config"] = (
@@ -160,7 +162,7 @@ def importances(folder: Path) -> dict[str, float]:
     with open_ledger(folder) as (ledger, _):
         trials = ledger.trials()
     return space.importances(
-        [(one.suggestion.params, one.score) for one in trials if one.score is not None]
+        [(trial.suggestion.params, trial.score) for trial in trials if trial.score is not None]
     )
 
 
@@ -168,9 +170,9 @@ def _study_metadata(folder: Path) -> dict[str, Any]:
     """Return the settings of a study and, at its end, its result."""
     facts: dict[str, Any] = {"name": folder.name, "page": find_small_file(folder, PAGE) is not None}
     try:
-        own = StudyFolder(folder)
+        study_folder = StudyFolder(folder)
         if find_small_file(folder, "study.yaml"):
-            values, study = read_config(folder / "study.yaml"), own.study
+            values, study = read_config(folder / "study.yaml"), study_folder.study
             rungs = study.pruning.rungs if study.pruning.enabled or study.pruning.record else ()
             space = study.space if isinstance(study.space, dict) else {}
             facts |= {
@@ -180,7 +182,7 @@ def _study_metadata(folder: Path) -> dict[str, Any]:
                 "log": [name for name, one in space.items() if _is_log(one)],
                 "text": yaml_file.dump(values)[: 64 << 10],
             }
-        result = own.result if find_small_file(folder, "result.json") else None
+        result = study_folder.result if find_small_file(folder, "result.json") else None
         if result is not None:
             facts["result"] = {name: result.get(name) for name in ("sentences", "market")}
             facts["result"]["candidates"] = result["confirmation"]["candidates"][:100]
@@ -205,22 +207,22 @@ def _add_trials(updates: Updates) -> None:
                 updates.set_cursor("trials", updates.previous("trials"))
                 return
             trials = ledger.trials()
-        newest = max([0.0, *(_last_time(one) for one in trials)])
+        newest = max([0.0, *(_last_time(trial) for trial in trials)])
         rows = trials
         if len(before) == 4 and before[0] <= num_suggestions and before[1] <= decisions:
             times = [
                 at
-                for one in trials
-                for at in (one.suggestion.at, *(stage.at for stage in one.decisions))
+                for trial in trials
+                for at in (trial.suggestion.at, *(stage.at for stage in trial.decisions))
             ]
             if (
                 sum(at > before[3] for at in times)
                 == num_suggestions + decisions - before[0] - before[1]
             ):
-                rows = [one for one in trials if _last_time(one) > before[3]]
+                rows = [trial for trial in trials if _last_time(trial) > before[3]]
         best = best_trials(trials)[:1]
-        told = {
-            "rows": [_row(one) for one in rows],
+        trial_updates = {
+            "rows": [_row(row) for row in rows],
             "best": best[0].number if best else None,
             "openings": openings,
         }
@@ -229,7 +231,7 @@ def _add_trials(updates: Updates) -> None:
     except MALFORMED as error:
         updates.add_snapshot("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
         return
-    updates.events.append(("trials", told))
+    updates.events.append(("trials", trial_updates))
     updates.set_cursor("trials", f"{num_suggestions}_{decisions}_{openings}_{newest!r}")
 
 
@@ -263,13 +265,13 @@ def _add_progress(updates: Updates) -> None:
     """Add progress of members: first their curves, thinned, then new points."""
     mark = Cursor.parse(updates.previous("members"))
     try:
-        found = read_tail(updates.folder, _PROGRESS_PATH, mark)
+        tail = read_tail(updates.folder, _PROGRESS_PATH, mark)
     except UnreadableError as error:
         updates.add_snapshot("members", {"unreadable": f"{PROGRESS_FILE} cannot be read: {error}."})
         return
-    updates.set_cursor("members", str(found.cursor))
+    updates.set_cursor("members", str(tail.cursor))
     curves: dict[str, list[tuple[float, float | None, float]]] = {}
-    for line in found.lines:
+    for line in tail.lines:
         try:
             at, name, step, score = json.loads(line)
             point = (float(step), None if score is None else float(score), float(at))
@@ -283,9 +285,9 @@ def _add_progress(updates: Updates) -> None:
         with suppress(ValueError, IndexError):
             slot = Slot.from_name(name[:80])
             stride = -(-len(points) // _CURVE_POINTS)
-            kept = points[(len(points) - 1) % stride :: stride]
-            rows += [(slot.phase, slot.trial, slot.repeat, slot.fold, *one) for one in kept]
-    if found.restarted and updates.previous("members"):
+            sampled = points[(len(points) - 1) % stride :: stride]
+            rows += [(slot.phase, slot.trial, slot.repeat, slot.fold, *point) for point in sampled]
+    if tail.restarted and updates.previous("members"):
         updates.events.append(("reset", {"part": "members"}))
     if rows:
         updates.events.append(("members", rows[-_MAX_PROGRESS_ROWS * (1 + 9 * updates.is_first) :]))

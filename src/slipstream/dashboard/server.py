@@ -226,7 +226,7 @@ class Dashboard:
             return page, self._overview
         if page == "compare":
             numbers = number.split(",")[:_MOST_COMPARED]
-            folders = [Path(self._find_row(one).folder) for one in numbers]
+            folders = [Path(self._find_row(number).folder) for number in numbers]
             return f"{page}/{number}", partial(deltas_of_folders, pages.run_updates, folders)
         if page not in _KINDS:
             raise HTTPException(404, "There is no such page.")
@@ -247,10 +247,10 @@ class Dashboard:
         updates.add_snapshot("rows", rows)
         updates.add_snapshot("older", older)
         since = max(updates.numbers("machine"), default=-1.0)
-        found = self._machine.since(since)
-        if found["rows"] or since < 0:
-            updates.events.append(("machine", found))
-        newest = found["rows"][-1]["at"] if found["rows"] else max(0.0, since)
+        machine = self._machine.since(since)
+        if machine["rows"] or since < 0:
+            updates.events.append(("machine", machine))
+        newest = machine["rows"][-1]["at"] if machine["rows"] else max(0.0, since)
         updates.set_cursor("machine", str(newest))
         return updates
 
@@ -323,9 +323,9 @@ class Dashboard:
             if action == "stop":
                 asked = ask_to_stop(folder)
                 return "It ends at a checkpoint." if asked else "No process works on it."
-            said: list[str] = []
-            run_in_background(["resume", str(folder)], folder, None, said.append)
-            return said[0]
+            messages: list[str] = []
+            run_in_background(["resume", str(folder)], folder, None, messages.append)
+            return messages[0]
         with self._folders.open_queue() as queue:
             job = queue.job(int(line.job))
             if action == "stop":
@@ -342,7 +342,7 @@ class Dashboard:
 
 def _static_response(name: str) -> Response:
     """Return a packaged file."""
-    names = {one.name: one for one in _STATIC.iterdir()}
+    names = {path.name: path for path in _STATIC.iterdir()}
     kind = _TYPES.get(Path(name).suffix)
     if name not in names or kind is None:
         raise HTTPException(404, "There is no such file.")
@@ -412,7 +412,7 @@ def serve(
     )
     # An open page at the end is not an error.
     ended = "returned without completing response"
-    logging.getLogger("uvicorn.error").addFilter(lambda one: ended not in one.getMessage())
+    logging.getLogger("uvicorn.error").addFilter(lambda record: ended not in record.getMessage())
     with bound:
         uvicorn.Server(config).run(sockets=[bound])
 

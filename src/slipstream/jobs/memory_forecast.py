@@ -44,8 +44,8 @@ def forecast_study_memory(
     """
     survey = PoolFactory(workers, None).load_env(base, study)
     plan = StudyPlan(base, study, space, survey.num_folds, survey.spec.market)
-    seen, there = survey.observed_bytes, total_memory()
-    forecast.check_memory(plan, survey.spec, seen, memory=there)
+    seen, total = survey.observed_bytes, total_memory()
+    forecast.check_memory(plan, survey.spec, seen, memory=total)
     data = _shared_memory(resolve_environment(base.env_name, base.env_settings))
     return data + forecast.estimate_resources(plan, survey.spec, seen, workers).memory
 

@@ -183,10 +183,10 @@ class JobQueue:
             ConfigError: there is none.
         """
         small = abs(number) < 2**63  # range of SQLite integers
-        found = self._read("WHERE id = ?", number if small else 0)
-        if not found:
+        jobs = self._read("WHERE id = ?", number if small else 0)
+        if not jobs:
             raise ConfigError(f"There is no job {number}: `slipstream jobs` lists all.")
-        return found[0]
+        return jobs[0]
 
     def _read(self, rest: str, *values: Any) -> list[QueuedJob]:
         with self._errors():

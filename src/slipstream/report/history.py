@@ -51,14 +51,14 @@ def learning_curves(run: Run, market: bool) -> tuple[Curve, ...]:
     if market:
         training, scored = "return of a\ntraining episode", "mean log return"
     table, evaluations = run.metrics(), run.evaluations()
-    found = [_curve("training", table, members, training)] if "score" in table else []
+    curves = [_curve("training", table, members, training)] if "score" in table else []
     for split in dict.fromkeys(evaluations.get("split", [])):
         rows = [row for row, name in enumerate(evaluations["split"]) if name == split]
         part = {name: [column[row] for row in rows] for name, column in evaluations.items()}
         # A game has one split.
         label = str(split) if market else "evaluation"
-        found.append(_curve(label, part, members, scored))
-    return tuple(curve for curve in found if not np.isnan(curve.score).all())
+        curves.append(_curve(label, part, members, scored))
+    return tuple(curve for curve in curves if not np.isnan(curve.score).all())
 
 
 def numeric_column(table: Columns, column: str) -> Floats:
@@ -199,8 +199,8 @@ def draw_episode_returns(agent: Floats, random: Floats) -> Figure:
     kinds = ((random, GREY, 0.6, "random policy"), (agent, BLUE, 0.75, "agent"))
     for values, colour, alpha, label in kinds:
         if len(values):
-            each = np.full(len(values), 1 / len(values))
-            axes.hist(values, list(edges), weights=each, color=colour, alpha=alpha, label=label)
+            weights = np.full(len(values), 1 / len(values))
+            axes.hist(values, list(edges), weights=weights, color=colour, alpha=alpha, label=label)
     axes.set_xlabel("episode return")
     axes.set_ylabel("share of episodes")
     percent_axis(axes)
@@ -249,7 +249,9 @@ def resource_columns(table: Columns) -> dict[str, Floats]:
     known = [name for name in (WALL, *COLUMNS) if name in table]
     if not {WALL, *COLUMNS[:2]} <= set(known):
         return {}
-    cells = [[one if isinstance(one, float) else np.nan for one in table[name]] for name in known]
+    cells = [
+        [cell if isinstance(cell, float) else np.nan for cell in table[name]] for name in known
+    ]
     values = np.array(cells, np.float64)
     values = values[:, np.isfinite(values[:3]).all(axis=0)]  # rows with a measurement
     _, first = np.unique(

@@ -78,12 +78,12 @@ def write_model_card(source: Run | DeployedPolicy, out: Path | None, licence: st
         raise ConfigError(
             f"--out {out} exists and is not a policy. Give a new folder, or the folder of a policy."
         )
-    one = _subject_from_run(source) if isinstance(source, Run) else _subject_from_study(source)
-    text = render_card(one, licence or find_licence(one.config, one.market))
+    subject = _subject_from_run(source) if isinstance(source, Run) else _subject_from_study(source)
+    text = render_card(subject, licence or find_licence(subject.config, subject.market))
     if out is None:
-        write_text(one.folder / CARD, text)
-        return one.folder / CARD
-    checkpoint.save(out, *one.policy)
+        write_text(subject.folder / CARD, text)
+        return subject.folder / CARD
+    checkpoint.save(out, *subject.policy)
     write_text(out / README, text)
     return out / README
 
@@ -99,13 +99,13 @@ def render_card(subject: CardSubject, licence: str) -> str:
     data = {name: text for name, text in facts.items() if name.endswith(" bars")}
     if "training data" in facts:
         data["sha256"] = facts["training data"]
-    own = {k: v for k, v in facts.items() if k not in _ELSEWHERE and k not in data}
+    about = {k: v for k, v in facts.items() if k not in _ELSEWHERE and k not in data}
     figures = {f.label: f"{f.value} ({f.note})" if f.note else f.value for f in page.figures}
     lines = [
         *(f"# {subject.config.short_name}", f"**{_text(page.headline)}**"),
         "A policy is data, not code: `slipstream.load_policy(FOLDER)` runs nothing of this folder, "
         "and `slipstream evaluate FOLDER` measures it again.",
-        *("## Policy", _table(own)),
+        *("## Policy", _table(about)),
         *("## Data", _table({**data, "licence of the data": licence})),
         *(
             "## Scores",
@@ -119,13 +119,13 @@ def render_card(subject: CardSubject, licence: str) -> str:
 
 
 def _subject_from_run(run: Run) -> CardSubject:
-    found = evaluate_run(run, count=False)
-    scores = {} if found.market is not None else dict([_mean_interval(found)])
-    market, page = found.market is not None, build_page(found)
-    details = (found.notes, [*_limits(run, found), *page.limits], found.provenance)
+    evaluation = evaluate_run(run, count=False)
+    scores = {} if evaluation.market is not None else dict([_mean_interval(evaluation)])
+    market, page = evaluation.market is not None, build_page(evaluation)
+    details = (evaluation.notes, [*_limits(run, evaluation), *page.limits], evaluation.provenance)
     return CardSubject(
         run.path,
-        _exported_policy(run, found),
+        _exported_policy(run, evaluation),
         run.config,
         page,
         market,
@@ -162,10 +162,10 @@ def find_licence(config: RunConfig, market: bool) -> str:
     return "unknown: clarify it before you publish the policy, and state it with `--licence`"
 
 
-def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
+def _mean_interval(evaluation: RunEvaluation) -> tuple[str, str]:
     """Return the mean return of the displayed member with its 95 % interval."""
     returns = np.array(
-        [track.episode_return for track in found.tracks[found.holdout][found.member]]
+        [track.episode_return for track in evaluation.tracks[evaluation.holdout][evaluation.member]]
     )
     measured = MeanWithError.from_values(returns)
     if not measured.error:
@@ -182,17 +182,17 @@ def _other_environment_limit(config: RunConfig) -> str:
     return f"Environments other than `{config.env_name}` with the settings above were not tested."
 
 
-def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
+def _limits(run: Run, evaluation: RunEvaluation) -> Iterator[str]:
     """Yield the limitations of the model card's figures."""
     yield _other_environment_limit(run.config)
     if len(run.best.present) == 1:
         yield "Only one seed was trained; others may learn less."
     else:
         yield (
-            f"This is the best of {len(run.best.present)} {found.member_noun}, chosen on "
+            f"This is the best of {len(run.best.present)} {evaluation.member_noun}, chosen on "
             "validation; repeated training may score less."
         )
-    if found.market is not None:
+    if evaluation.market is not None:
         yield _LATER
 
 
@@ -203,22 +203,22 @@ def _command(provenance: Mapping[str, str]) -> dict[str, str]:
 
 
 def _exported_policy(
-    run: Run, found: RunEvaluation
+    run: Run, evaluation: RunEvaluation
 ) -> tuple[checkpoint.Tensors, Mapping[str, Any]]:
     """Return the best policy with its training config and its scores."""
     tensors, manifest = run.best.load(run.best.highest)
     result, environment = run.result or {}, run.provenance.get("environment") or {}
     member = manifest.get("member")
-    own: Mapping[str, Any] = next(
-        (one for one in result.get("members", ()) if one.get("member") == member), {}
+    member_result: Mapping[str, Any] = next(
+        (entry for entry in result.get("members", ()) if entry.get("member") == member), {}
     )
-    tracks = found.tracks[found.holdout][found.member]
+    tracks = evaluation.tracks[evaluation.holdout][evaluation.member]
     facts: dict[str, Any] = {
         "run": run.config.as_mapping(),
         "environment": environment,
         "test": {
-            "score": own.get("test_score"),
-            "error": own.get("test_error"),
+            "score": member_result.get("test_score"),
+            "error": member_result.get("test_error"),
             "score_is": result.get("score_is"),
             "test_is": result.get("test_is"),
             "episodes": len(tracks),

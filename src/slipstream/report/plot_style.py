@@ -107,8 +107,10 @@ def downsample(values: Floats) -> NDArray[np.int64]:
     rows = -(-n // width)
     table = np.concatenate([values, np.full(rows * width - n, values[-1])]).reshape(rows, width)
     first = np.arange(rows) * width
-    kept = np.concatenate([[0, n - 1], first + table.argmin(axis=1), first + table.argmax(axis=1)])
-    return np.unique(np.minimum(kept, n - 1))
+    indices = np.concatenate(
+        [[0, n - 1], first + table.argmin(axis=1), first + table.argmax(axis=1)]
+    )
+    return np.unique(np.minimum(indices, n - 1))
 
 
 def dates(time: Ints) -> NDArray[np.datetime64]:

@@ -87,7 +87,7 @@ def evaluate_run(
     market = environment.spec.market is not None
     unseen = _all_new(run, environment) if "window" in splits else "test" in splits
     meaningless = NUMBERS if opponent_names(environment) else ()
-    found = RunEvaluation(
+    evaluation = RunEvaluation(
         title=f"{run.path.name}: {run.config.short_name}",
         tracks=evaluate_best(run, environment, record=market).by_split(),
         source=run,
@@ -107,10 +107,12 @@ def evaluate_run(
     )
     plan = EvaluationPlan.from_config(run.config, environment)
     backend = run.config.training.resolved_backend
-    found = add_baselines(environment, found, backend=backend, draws=draws, plan=plan)
-    if found.market is not None:
-        return found
-    return replace(found, game=evaluate_game(run, environment, members, members[found.member]))
+    evaluation = add_baselines(environment, evaluation, backend=backend, draws=draws, plan=plan)
+    if evaluation.market is not None:
+        return evaluation
+    return replace(
+        evaluation, game=evaluate_game(run, environment, members, members[evaluation.member])
+    )
 
 
 def evaluate_deployed(
@@ -135,7 +137,7 @@ def evaluate_deployed(
         notes.append(_NOT_NEW.format(f"{owner}'s own prices end"))
     digest = environment.provenance.get("market_sha256")
     work = {"Study": f"{deployed.title}: {facts.get('label')}"} if owner == "study" else {}
-    found = RunEvaluation(
+    evaluation = RunEvaluation(
         title=f"{deployed.title}: {deployed.config.short_name}",
         tracks=deployed.evaluate(environment, record=market).by_split(),
         source=deployed,
@@ -145,7 +147,7 @@ def evaluate_deployed(
     )
     plan = EvaluationPlan.from_config(deployed.config, environment)
     backend = deployed.config.training.resolved_backend
-    return add_baselines(environment, found, backend=backend, draws=draws, plan=plan)
+    return add_baselines(environment, evaluation, backend=backend, draws=draws, plan=plan)
 
 
 def add_baselines(
@@ -198,8 +200,8 @@ def _with_prices(
     comparisons: dict[str, Baselines] = {}
     if held.is_comparable:
         for name, split in backtests.items():
-            found = split.compare(agent, draws) if name == holdout else split.rule_baselines()
-            comparisons[_LABELS.get(name, name)] = found
+            baselines = split.compare(agent, draws) if name == holdout else split.rule_baselines()
+            comparisons[_LABELS.get(name, name)] = baselines
     return replace(
         run,
         holdout=_LABELS.get(holdout, holdout),
@@ -240,19 +242,19 @@ def evaluate_game(
     """Collect how the policies of a run without prices were chosen."""
     training, agent = run.config.training, run.config.agent
     plan = EvaluationPlan.from_config(run.config, environment)
-    last = {one["member"]: one for one in (run.result or {}).get("members", [])}
+    last = {member["member"]: member for member in (run.result or {}).get("members", [])}
     varied = [name for name in agent.PER_MEMBER if isinstance(getattr(agent, name), tuple)]
     columns = {name: agent.per_member(name, training.members) for name in varied}
     differing = {name: column for name, column in columns.items() if len(set(column)) > 1}
     chosen = []
     for member in members:
-        manifest, own = run.best.load(member)[1], last.get(member, {})
+        manifest, member_result = run.best.load(member)[1], last.get(member, {})
         chosen.append(
             PolicyChoice(
                 steps=int(manifest["steps"]),
                 score=float(manifest["score"]),
-                last=own.get("last_score"),
-                last_error=own.get("last_error"),
+                last=member_result.get("last_score"),
+                last_error=member_result.get("last_error"),
                 settings={name: float(column[member]) for name, column in differing.items()},
             )
         )
@@ -309,7 +311,7 @@ def provenance_lines(run: Run, environment: Environment) -> dict[str, str]:
     training = run.config.training
     first, *later = run.num_envs_history
     envs = f"{plural(first['num_envs'], 'environment')} each"
-    envs += "".join(f", {one['num_envs']} from step {one['steps']:,} on" for one in later)
+    envs += "".join(f", {change['num_envs']} from step {change['steps']:,} on" for change in later)
     work = (
         f"{training.total_timesteps:,} steps per member, {plural(training.members, 'member')}, "
         f"{envs}, seed {training.seed}"

@@ -37,8 +37,10 @@ def run_page(run: RunEvaluation) -> Page:
     """Build the page."""
     split = run.holdout if run.holdout in run.tracks else list(run.tracks)[-1]
     tracks, game = run.tracks[split], run.game
-    returns = [np.array([track.episode_return for track in own]) for own in tracks]
-    agents = [MeanWithError.from_values(own) for own in returns]
+    returns = [
+        np.array([track.episode_return for track in member_tracks]) for member_tracks in tracks
+    ]
+    agents = [MeanWithError.from_values(member_tracks) for member_tracks in returns]
     agent, count = agents[run.member], len(returns[run.member])
     random = MeanWithError.from_values(run.random_policy) if len(run.random_policy) else None
     headline = verdict(agents, run.member, random, count, _kind(run))
@@ -49,7 +51,7 @@ def run_page(run: RunEvaluation) -> Page:
         warnings += _truncation_warnings(game, [track.length for track in tracks[run.member]])
         chosen = _policy_choice_sentences(game, game.chosen[run.member], agent, count)
         sentences = [*chosen, *sentences, _exploration_sentence(agent, game.sampled)]
-        marked = [(one.steps, one.score) for one in game.chosen]
+        marked = [(selection.steps, selection.score) for selection in game.chosen]
     first = None
     if run.curves:
         drawn = draw_learning_curves(run.curves, marked, run.member)
@@ -78,21 +80,21 @@ def _figures(
 ) -> list[KeyFigure]:
     """Return the key figures of the first screen."""
     game, agent = run.game, agents[run.member]
-    found = [_figure("Mean return", agent, f"{count} fresh episodes")]
+    figures = [_figure("Mean return", agent, f"{count} fresh episodes")]
     if len(agents) > 1:
-        means = format_interval([one.mean for one in agents], max(agent.digits - 1, 0))
-        found.append(KeyFigure(f"All {len(agents)} {_kind(run)}", means, "mean returns"))
+        means = format_interval([agent.mean for agent in agents], max(agent.digits - 1, 0))
+        figures.append(KeyFigure(f"All {len(agents)} {_kind(run)}", means, "mean returns"))
     if game is not None:
         shown = game.chosen[run.member]
-        found.append(
+        figures.append(
             KeyFigure("Selected at step", format_number(shown.steps, 0), f"of {game.steps:,}")
         )
         last = _last_policy(shown)
         if last is not None:
-            found.append(_figure("Last policy", last, f"step {game.steps:,}"))
+            figures.append(_figure("Last policy", last, f"step {game.steps:,}"))
     if random is not None:
-        found.append(_figure("Random policy", random))
-    return found
+        figures.append(_figure("Random policy", random))
+    return figures
 
 
 def _figure(label: str, measured: MeanWithError, note: str = "") -> KeyFigure:
@@ -104,12 +106,12 @@ def _members_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]
     """Return rows of the members, the displayed one with sampled actions, and a random policy."""
     game, rows, alone = run.game, [], len(tracks) == 1
     names = _settings(run)
-    for index, own in enumerate(tracks):
+    for index, member_tracks in enumerate(tracks):
         chosen = None if game is None else game.chosen[index]
         label = "agent" if alone else f"member {run.number(index)}"
         cells = [] if chosen is None else [f"{chosen.settings[name]:g}" for name in names]
-        length = format_number(float(np.mean([track.length for track in own])), 0)
-        returns = np.array([track.episode_return for track in own])
+        length = format_number(float(np.mean([track.length for track in member_tracks])), 0)
+        returns = np.array([track.episode_return for track in member_tracks])
         rows.append([label, *cells, *_returns(returns), length, *_choice(chosen)])
     others = {"random policy": run.random_policy}
     if game is not None:
@@ -138,7 +140,9 @@ def _settings_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]
     groups: dict[tuple[float, ...], list[int]] = {}
     for index, chosen in enumerate(game.chosen):
         groups.setdefault(tuple(chosen.settings[name] for name in names), []).append(index)
-    means = np.array([np.mean([track.episode_return for track in own]) for own in tracks])
+    means = np.array(
+        [np.mean([track.episode_return for track in member_tracks]) for member_tracks in tracks]
+    )
     best = max(groups, key=lambda group: float(means[groups[group]].mean()))
     rows = []
     for group, indices in groups.items():
@@ -146,7 +150,7 @@ def _settings_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]
             MeanWithError.from_values(means[indices]),
             [game.chosen[index] for index in indices],
         )
-        known = np.array([one.last for one in members if one.last is not None])
+        known = np.array([member.last for member in members if member.last is not None])
         rows.append(
             [
                 *(f"{value:g}" for value in group),
@@ -155,7 +159,7 @@ def _settings_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]
                 format_number(float(means[indices].min()), over.digits),
                 format_number(float(means[indices].max()), over.digits),
                 str(MeanWithError.from_values(known)) if len(known) == len(indices) else NOTHING,
-                format_number(float(np.median([one.steps for one in members])), 0),
+                format_number(float(np.median([member.steps for member in members])), 0),
             ]
         )
     note = "One seed each: differences between rows may be chance."
@@ -205,7 +209,7 @@ def verdict(
     lead = f"Mean return {agent} on {count} fresh episodes"
     if len(agents) > 1:
         lead += f" by the best of {len(agents)} {kind}"
-    learned = 0 if random is None else sum(one.is_above(random) for one in agents)
+    learned = 0 if random is None else sum(agent.is_above(random) for agent in agents)
     if random is None:
         return f"{lead}."
     if 0 < learned < len(agents):
@@ -238,7 +242,7 @@ def _collapse_warnings(
     random: MeanWithError | None,
 ) -> list[str]:
     """Return a warning for members whose last policy is far worse than the displayed one."""
-    lasts = [_last_policy(one) for one in game.chosen]
+    lasts = [_last_policy(selection) for selection in game.chosen]
     fallen = [
         index
         for index, (agent, last) in enumerate(zip(agents, lasts, strict=True))
@@ -329,13 +333,13 @@ def build_page(run: RunEvaluation) -> Page:
     Its `lines` can also be printed on a terminal.
     """
     for page in iter_offers("pages"):
-        found = page(run.environment, run)
-        if isinstance(found, Page):
-            return found
-        if found is not None:
+        result = page(run.environment, run)
+        if isinstance(result, Page):
+            return result
+        if result is not None:
             raise PluginError(
                 f"`pages` of a plugin must return a `slipstream.report.page.Page` or None, got "
-                f"{found!r:.200}. Report it to the plugin's authors, or uninstall it."
+                f"{result!r:.200}. Report it to the plugin's authors, or uninstall it."
             )
     return run_page(run)
 
@@ -364,10 +368,10 @@ def report_run(
     run = path if isinstance(path, Run) else Run.open(path)
     if log is not None:
         log("Evaluating the best policies for the report ...")
-    found = evaluate_run(run, count=count, **window)
+    evaluation = evaluate_run(run, count=count, **window)
     chosen = any(option is not None for option in window.values())
     folder = Path(out or (run.path / "window" if chosen else run.path))
-    return _write_report(found, folder, log)
+    return _write_report(evaluation, folder, log)
 
 
 def report_deployed(
@@ -389,18 +393,23 @@ def report_deployed(
         Path of `report.html`.
     """
     folder = deployed.path
-    found = evaluate_deployed(deployed, **window)
+    evaluation = evaluate_deployed(deployed, **window)
     out = Path(out or folder.with_name(f"{folder.name}-window"))
-    return _write_report(found, out, log)
+    return _write_report(evaluation, out, log)
 
 
 def _write_report(found: RunEvaluation, folder: Path, log: Callable[[str], None] | None) -> Path:
     """Write the page, and a row for each of its evaluation episodes."""
     rows = [
-        {"member": found.number(k), "data": data, "episode": one.name, "return": one.episode_return}
-        | {"length": one.length, **one.metrics}
+        {
+            "member": found.number(k),
+            "data": data,
+            "episode": track.name,
+            "return": track.episode_return,
+        }
+        | {"length": track.length, **track.metrics}
         for data, members in found.tracks.items()
         for k, tracks in enumerate(members)
-        for one in tracks
+        for track in tracks
     ]
     return write_page(build_page(found), folder, log=log, tables={EPISODES: rows})

@@ -86,10 +86,10 @@ def sharpe_interval(returns: Floats, periods: float, draws: int = NUM_RESAMPLES)
     """
     if len(returns) < MIN_BOUND_DAYS or not float(np.std(returns)) > 1e-15:
         return None
-    found = lower_bounds([returns[None], -returns[None]], periods, 0.025, draws)
-    low, high = found.lower.tolist()
+    bounds = lower_bounds([returns[None], -returns[None]], periods, 0.025, draws)
+    low, high = bounds.lower.tolist()
     interval = Interval((low, -high))
-    interval.methods = (found.methods[0], found.methods[1])
+    interval.methods = (bounds.methods[0], bounds.methods[1])
     return interval
 
 
@@ -146,12 +146,12 @@ def worst_drawdowns(equity: Floats, time: Ints, count: int = 5) -> list[Drawdown
     edges = np.flatnonzero(np.diff(np.concatenate([[False], below, [False]]).astype(np.int8)))
     days = time.astype("datetime64[s]").astype("datetime64[D]")
     fall = drawdowns(equity)
-    found = []
+    worst = []
     for first, past in zip(edges[::2], edges[1::2], strict=True):
         low = first + int(np.argmin(fall[first:past]))
         back = days[past] if past < len(equity) else None
-        found.append(Drawdown(float(fall[low]), days[first - 1], days[low], back))
-    return sorted(found, key=lambda d: d.depth)[:count]
+        worst.append(Drawdown(float(fall[low]), days[first - 1], days[low], back))
+    return sorted(worst, key=lambda d: d.depth)[:count]
 
 
 def monthly_returns(equity: Floats, time: Ints) -> dict[tuple[int, int], float]:

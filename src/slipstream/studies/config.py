@@ -163,5 +163,5 @@ def space_settings(name: object) -> Mapping[str, Any]:
     """Return the settings that a published space requires, by dotted path."""
     if not isinstance(name, str) or name not in published_spaces():
         return {}
-    found: Mapping[str, Any] = read_published_space(name).get(SETTINGS, {})
-    return found
+    settings: Mapping[str, Any] = read_published_space(name).get(SETTINGS, {})
+    return settings

@@ -113,12 +113,12 @@ def _comparison_spaces(
     if target != CRYPTO and other is not None:
         return {}
     try:
-        base, _, found = prepare_study(
+        base, _, search_space = prepare_study(
             target, overrides, {**study, "space": other, "start_with": ()}
         )
     except ConfigError:  # of settings that the other one does not search
         return {}
-    return {other or DEFAULT: (base, found)}
+    return {other or DEFAULT: (base, search_space)}
 
 
 def default_study_name(base: RunConfig) -> str:
@@ -193,7 +193,7 @@ def tune(
     folder = StudyFolder.from_name(name)
     folder.trust = True  # what it names was named to this command
     pools = PoolFactory(resources.workers, resources.group_size, resources.cluster, notify)
-    told = warm_start(folder, base, config, space)
+    warm_start_trials = warm_start(folder, base, config, space)
     rivals = _comparison_spaces(target, overrides, study, config.space)
     Study(
         folder,
@@ -205,7 +205,7 @@ def tune(
         notify,
         on_status or _ignore_status,
         rivals,
-        told,
+        warm_start_trials,
     ).run()
     return _finish(folder, report, notify)
 

@@ -349,16 +349,16 @@ class Study:
 
     def _open_mirror(self, ledger: Ledger) -> StorageMirror:
         """Open the given storage, or the one of the study's first start."""
-        wanted, before = self.resources.storage, ledger.get_metadata("storage")
-        if wanted is None and before is not None:
+        requested, before = self.resources.storage, ledger.get_metadata("storage")
+        if requested is None and before is not None:
             if ":***@" in before:
                 raise ConfigError(
                     f"The study {self.folder.name} is mirrored to {before}, whose password is not "
                     "stored. Give --storage again."
                 )
-            wanted = before
+            requested = before
         mirror = StorageMirror(
-            wanted, self.folder.path, self.folder.name, self._identity, self._log
+            requested, self.folder.path, self.folder.name, self._identity, self._log
         )
         ledger.set_metadata(storage=redact_password(mirror.url))
         return mirror

@@ -115,10 +115,10 @@ def make_workers(
     if cluster is not None and run is not None:
         return ClusterWorkers(config, environment, cluster, run, check_stop)
     training = config.training
-    wanted = usable_cores() if training.shards == "auto" else int(training.shards)
+    num_shards = usable_cores() if training.shards == "auto" else int(training.shards)
     if training.device != "cpu":
-        wanted = 1  # a GPU computes its members together
-    members = split_members(training.members, wanted)
+        num_shards = 1  # a GPU computes its members together
+    members = split_members(training.members, num_shards)
     if len(members) == 1 and not _watched(config, environment):
         return LocalWorker(config, environment, check_stop)
     return ProcessWorkers(config, environment, members, check_stop)

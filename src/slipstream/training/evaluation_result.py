@@ -81,18 +81,18 @@ class SplitResult(SummaryRepr):
     @property
     def episodes(self) -> tuple[EpisodeResult, ...]:
         """Episodes of all members, one member after the other."""
-        return tuple(episode for one in self.members.values() for episode in one.episodes)
+        return tuple(episode for member in self.members.values() for episode in member.episodes)
 
     @property
     def mean_return(self) -> float:
         """Mean over members of their mean returns."""
-        return float(np.mean([one.mean_return for one in self.members.values()]))
+        return float(np.mean([member.mean_return for member in self.members.values()]))
 
     @property
     def interval(self) -> ConfidenceInterval | None:
         """95 % t interval of `mean_return`: over members; over episodes if there is one member."""
         if len(self.members) > 1:
-            return mean_interval(np.array([one.mean_return for one in self.members.values()]))
+            return mean_interval(np.array([member.mean_return for member in self.members.values()]))
         return next(iter(self.members.values())).interval
 
     @property
@@ -161,8 +161,8 @@ class EvaluationResult(SummaryRepr):
             name: SplitResult(
                 name,
                 {
-                    member: MemberResult(member, tuple(own), independent)
-                    for member, own in zip(members, by_member, strict=True)
+                    member: MemberResult(member, tuple(member_episodes), independent)
+                    for member, member_episodes in zip(members, by_member, strict=True)
                 },
             )
             for name, by_member in episodes.items()
@@ -211,7 +211,7 @@ class EvaluationResult(SummaryRepr):
     def by_split(self) -> dict[str, list[list[EpisodeResult]]]:
         """Return lists of episodes by split, then by member in order."""
         return {
-            name: [list(one.episodes) for one in split.members.values()]
+            name: [list(member.episodes) for member in split.members.values()]
             for name, split in self.splits.items()
         }
 
@@ -234,7 +234,7 @@ class EvaluationResult(SummaryRepr):
             [
                 {
                     "split": split.name,
-                    "member": one.member,
+                    "member": member.member,
                     "episode": episode.number,
                     "name": episode.name,
                     "episode_return": float(episode.episode_return),
@@ -242,8 +242,8 @@ class EvaluationResult(SummaryRepr):
                     **{name: float(value) for name, value in episode.metrics.items()},
                 }
                 for split in self.splits.values()
-                for one in split.members.values()
-                for episode in one.episodes
+                for member in split.members.values()
+                for episode in member.episodes
             ],
             infer_schema_length=None,
         )
@@ -255,7 +255,7 @@ class EvaluationResult(SummaryRepr):
     def __str__(self) -> str:
         """Return a table: a row per split and member, and one over members if there are several."""
         columns = ["split", "member", "episodes", "mean return", "95 % interval", "mean length"]
-        backtests = all("total_return" in one.metrics for one in self.members.values())
+        backtests = all("total_return" in member.metrics for member in self.members.values())
         columns += ["total return"] * backtests
         rows: list[list[str]] = []
         for split in self.splits.values():
@@ -298,7 +298,7 @@ def _mean_return(episodes: Sequence[EpisodeResult]) -> float:
 
 def _mean_metrics(episodes: Sequence[EpisodeResult]) -> dict[str, float]:
     names = episodes[0].metrics if episodes else ()
-    return {name: float(np.mean([one.metrics[name] for one in episodes])) for name in names}
+    return {name: float(np.mean([episode.metrics[name] for episode in episodes])) for name in names}
 
 
 def _interval_text(interval: ConfidenceInterval | None) -> str | None:

@@ -147,13 +147,13 @@ class StoredTable:
         """
         columns = names or tuple(self.cells)
         cursor = db.execute(f"SELECT {', '.join(names) or '*'} FROM {self.name} {rest}", values)
-        there = [column[0] for column in cursor.description]
-        for odd in sorted({*there} ^ {*columns}):
-            which = "has another" if odd in there else "lacks the"
+        stored_columns = [column[0] for column in cursor.description]
+        for odd in sorted({*stored_columns} ^ {*columns}):
+            which = "has another" if odd in stored_columns else "lacks the"
             raise self.refusal(db, f"{which} column `{odd}`")
         rows = []
         for row in cursor.fetchall():
-            cells = dict(zip(there, row, strict=True))
+            cells = dict(zip(stored_columns, row, strict=True))
             where = f"in the row with `{columns[0]}` {describe_json(cells[columns[0]])},"
             try:
                 rows.append(make([self._value(name, cells[name]) for name in columns]))

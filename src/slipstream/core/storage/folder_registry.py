@@ -158,15 +158,15 @@ def find_folder(name: str | os.PathLike[str], *kinds: str) -> Path | None:
     Raises:
         CheckpointError: several folders have that name.
     """
-    made = [
+    entries = [
         entry
         for entry in entries_named(os.fspath(name))
         if entry.is_present and entry.kind in (kinds or KINDS)
     ]
-    if len(made) > 1:
-        paths = " and ".join(entry.path for entry in made)
-        raise CheckpointError(f"{len(made)} are called {name}: give its path, of {paths}.")
-    return Path(made[0].path) if made else None
+    if len(entries) > 1:
+        paths = " and ".join(entry.path for entry in entries)
+        raise CheckpointError(f"{len(entries)} are called {name}: give its path, of {paths}.")
+    return Path(entries[0].path) if entries else None
 
 
 def read_id(folder: Path) -> str | None:

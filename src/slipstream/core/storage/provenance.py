@@ -135,11 +135,11 @@ def reproducibility_warning(before: Mapping[str, Any], what: str, libraries: Seq
     Returns:
         The warning; empty if nothing has changed.
     """
-    here, recorded = versions(), before.get("versions") or {}
+    current, recorded = versions(), before.get("versions") or {}
     changed = [
-        f"{name} was {recorded[name]} and is {here.get(name)}"
+        f"{name} was {recorded[name]} and is {current.get(name)}"
         for name in libraries
-        if recorded.get(name) is not None and recorded[name] != here.get(name)
+        if recorded.get(name) is not None and recorded[name] != current.get(name)
     ]
     old = ((before.get("git") or {}).get("slipstream") or {}).get("commit")
     new = (describe_commit(Path(__file__).absolute().parent) or {}).get("commit")
@@ -212,12 +212,12 @@ def _differs(root: Path, index: Path, objects: Path, commit: str) -> bool | None
 
 def _git(*arguments: str, root: Path, **variables: str) -> str | None:
     """Return the output of git, independent of the user's settings; None if it fails."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:
         done = subprocess.run(
             ["git", *arguments],
             cwd=root,
-            env={**kept, **_GIT_VARIABLES, "GIT_DIR": str(root / ".git"), **variables},
+            env={**environment, **_GIT_VARIABLES, "GIT_DIR": str(root / ".git"), **variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_GIT_SECONDS,

@@ -214,8 +214,8 @@ def _rocm_smi() -> tuple[list[Any], Asks]:
 
 
 def _unread() -> tuple[list[Any], Asks]:
-    there = Path(_AMD_DEVICE).exists()
-    return [_UNREAD] if there else [], {"name": str}
+    has_device = Path(_AMD_DEVICE).exists()
+    return [_UNREAD] if has_device else [], {"name": str}
 
 
 def _first(values: Mapping[str, Any], *names: str) -> float:

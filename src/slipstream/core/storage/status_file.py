@@ -305,13 +305,13 @@ def cluster_part(nodes: Sequence[Mapping[str, Any]], segments: bool = True) -> s
     """
     if not nodes:
         return ""
-    there = sum(node["slots"] > 0 for node in nodes)
+    num_nodes = sum(node["slots"] > 0 for node in nodes)
     slots, busy, answers, losses = (
         sum(node[key] for node in nodes) for key in ("slots", "busy", "answers", "losses")
     )
     held = f"{busy} of {plural(slots, 'slot')} busy" if segments else plural(slots, "slot")
     work = plural(answers, "segment") if segments else plural(answers, "answer")
-    return f"{plural(there, 'node')}, {held}, {work}, {plural(losses, 'loss', 'es')}"
+    return f"{plural(num_nodes, 'node')}, {held}, {work}, {plural(losses, 'loss', 'es')}"
 
 
 def wrap_parts(parts: Sequence[str], width: int) -> list[str]:
@@ -357,8 +357,8 @@ def folder_status_lines(title: str, folder: Path, resume: str, status: Status | 
 
 def idle_status(status: Status) -> Status:
     """Return the part of a status that stays valid without a running process."""
-    kept = {name: getattr(status, name) for name in _STILL}
-    return Status(status.kind, status.state, "", **kept)
+    kept_fields = {name: getattr(status, name) for name in _STILL}
+    return Status(status.kind, status.state, "", **kept_fields)
 
 
 def run_lines(folder: Path) -> list[str]:

@@ -96,7 +96,7 @@ class Updates:
     def merge(cls, each: Sequence[Updates]) -> Updates:
         """Merge the updates of several runs; each event has the index of its run."""
         updates = cls(Path(), "")
-        updates._joined = _SEVERAL.join(one.cursor for one in each)
+        updates._joined = _SEVERAL.join(updates_part.cursor for updates_part in each)
         told = [(k, one.events) for k, one in enumerate(each) if one.events]
         updates.events = [("of", {"run": k, "events": events}) for k, events in told]
         return updates
@@ -115,16 +115,16 @@ class Updates:
     def numbers(self, part: str) -> list[float]:
         """Return the previous cursor of a part as finite numbers; empty if it has another form."""
         with suppress(ValueError):
-            found = [float(one) for one in self.previous(part).split("_")]
-            return found if all(map(math.isfinite, found)) else []
+            positions = [float(number) for number in self.previous(part).split("_")]
+            return positions if all(map(math.isfinite, positions)) else []
         return []
 
     def add_snapshot(self, part: str, facts: Any) -> None:
         """Add an event that replaces earlier values, if they have changed."""
-        told = to_jsonable(facts)
-        mark = str(zlib.crc32(json.dumps(told, sort_keys=True, default=str).encode()))
+        snapshot = to_jsonable(facts)
+        mark = str(zlib.crc32(json.dumps(snapshot, sort_keys=True, default=str).encode()))
         if mark != self.previous(part):
-            self.events.append((part, told))
+            self.events.append((part, snapshot))
         self._now[part] = mark
 
     def has_changed(self, part: str, *names: str) -> bool:
@@ -132,8 +132,8 @@ class Updates:
         facts = []
         for name in names:
             with suppress(OSError, ValueError):
-                found = os.stat(self.folder / name)
-                facts.append((name, found.st_ino, found.st_size, found.st_mtime_ns))
+                stat = os.stat(self.folder / name)
+                facts.append((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
         mark = str(zlib.crc32(repr(facts).encode()))
         self._now[part] = mark
         return mark != self.previous(part)
@@ -146,27 +146,27 @@ class Updates:
         """Add an event with new rows of a table."""
         mark = Cursor.parse(self.previous(part))
         try:
-            found = read_table_tail(self.folder, name, mark, POINTS, ROWS)
+            tail = read_table_tail(self.folder, name, mark, POINTS, ROWS)
         except UnreadableError as error:
             self.add_snapshot(part, {"unreadable": f"{name} cannot be drawn: {error}."})
             return
-        if found.restarted and self.previous(part):
+        if tail.restarted and self.previous(part):
             self.events.append(("reset", {"part": part}))
-        if found.rows:
-            self.events.append((part, {"columns": found.columns, "rows": found.rows}))
-        self.set_cursor(part, str(found.cursor))
+        if tail.rows:
+            self.events.append((part, {"columns": tail.columns, "rows": tail.rows}))
+        self.set_cursor(part, str(tail.cursor))
 
     def read_lines(self, part: str, name: str) -> Iterator[bytes]:
         """Yield new lines of a file; add a reset event if the file was replaced."""
         try:
-            found = read_tail(self.folder, name, Cursor.parse(self.previous(part)), _TAIL)
+            tail = read_tail(self.folder, name, Cursor.parse(self.previous(part)), _TAIL)
         except UnreadableError as error:
             self.add_snapshot(part, [f"{name} cannot be read: {error}."])
             return
-        if found.restarted and self.previous(part):
+        if tail.restarted and self.previous(part):
             self.events.append(("reset", {"part": part}))
-        self.set_cursor(part, str(found.cursor))
-        yield from found.lines
+        self.set_cursor(part, str(tail.cursor))
+        yield from tail.lines
 
     def add_logbook(self, resume: str) -> None:
         """Add status, events and log, which runs and studies share."""
@@ -177,7 +177,7 @@ class Updates:
         events = [one for line in self.read_lines("events", EVENTS) if (one := _event(line))]
         if events:
             self.events.append(("events", events[-_EVENTS:]))
-        log = [one.decode(errors="replace")[:_LONGEST] for one in self.read_lines("log", LOG)]
+        log = [line.decode(errors="replace")[:_LONGEST] for line in self.read_lines("log", LOG)]
         if log:
             self.events.append(("log", log[-_LINES:]))
 
@@ -188,18 +188,18 @@ FolderLook = Callable[[Path, str], Updates]
 
 def deltas(look: FolderLook, folder: Path, cursor: str) -> Updates:
     """Return the updates of a folder; for a deleted folder, a status that it is gone."""
-    there, gone = folder.is_dir(), Updates.unchanged(cursor)
-    if there or not gone.previous(_SEEN):
+    exists, unchanged = folder.is_dir(), Updates.unchanged(cursor)
+    if exists or not unchanged.previous(_SEEN):
         updates = look(folder, cursor)
-        if not there:
+        if not exists:
             return updates
         if folder.is_dir():  # otherwise it was deleted meanwhile, and missing files mean nothing
             updates.set_cursor(_SEEN, "1")
             return updates
     words = f"{folder} is gone: it was moved or deleted while this page was open."
-    gone.add_snapshot("status", {"state": "unreadable", "lines": [words]})
-    gone.set_cursor(_SEEN, "1")
-    return gone
+    unchanged.add_snapshot("status", {"state": "unreadable", "lines": [words]})
+    unchanged.set_cursor(_SEEN, "1")
+    return unchanged
 
 
 def deltas_of_folders(look: FolderLook, folders: Sequence[Path], cursor: str) -> Updates:
@@ -261,7 +261,7 @@ class Cursor(NamedTuple):
     def parse(cls, text: str) -> Cursor:
         """Invert `str`; anything else gives the start of the file."""
         parts = text.split("-")
-        fine = len(parts) == 3 and all(one.isascii() and one.isdigit() for one in parts)
+        fine = len(parts) == 3 and all(part.isascii() and part.isdigit() for part in parts)
         return cls(*map(int, parts)) if fine and len(text) < 60 else cls()
 
     def __str__(self) -> str:
@@ -367,10 +367,10 @@ def read_table_tail(folder: Path, name: str, mark: Cursor, points: int, rows: in
         columns, begin = ([], 0) if file is None else _header(file)
         if file is None or not columns:
             return TableRows([], [], Cursor(), mark != Cursor())
-        found = read_tail(folder, name, mark, tail=0)
-        if not found.restarted:
-            more = _thinned(columns, found.lines, points, rows)
-            return TableRows(columns[:_COLUMNS], more, found.cursor, False)
+        file_tail = read_tail(folder, name, mark, tail=0)
+        if not file_tail.restarted:
+            more = _thinned(columns, file_tail.lines, points, rows)
+            return TableRows(columns[:_COLUMNS], more, file_tail.cursor, False)
         facts = os.fstat(file.fileno())
         size = facts.st_size
         if size <= max(_WHOLE, points * _WINDOW):
@@ -391,9 +391,9 @@ def _sampled(file: BinaryIO, begin: int, size: int, points: int) -> tuple[list[b
         offset = begin + round((size - begin - _WINDOW) * k / max(1, points - 1))
         file.seek(offset)
         content = file.read(_WINDOW)
-        there = content.split(b"\n")[1 if k else 0 : -1]
+        whole_lines = content.split(b"\n")[1 if k else 0 : -1]
         firsts = dict[bytes, bytes]()
-        for line in there if k < points - 1 else there[::-1]:
+        for line in whole_lines if k < points - 1 else whole_lines[::-1]:
             firsts.setdefault(line.partition(b",")[0], line)
         lines += firsts.values()
     return lines, offset + content.rfind(b"\n") + 1
@@ -408,15 +408,15 @@ def _thinned(
         if line:
             key = line.partition(b",")[0] if columns[0] == "member" else b""
             by_member.setdefault(key, []).append(line)
-    each = max(2, min(points, rows // max(1, len(by_member))))
-    found = []
-    for own in list(by_member.values())[:rows]:
-        stride = -(-len(own) // each)
-        for line in own[(len(own) - 1) % stride :: stride]:
+    points_per_member = max(2, min(points, rows // max(1, len(by_member))))
+    thinned = []
+    for member_rows in list(by_member.values())[:rows]:
+        stride = -(-len(member_rows) // points_per_member)
+        for line in member_rows[(len(member_rows) - 1) % stride :: stride]:
             cells = _cells(line)
             if len(cells) == len(columns):  # else it was torn
-                found.append([_cell(cell) for cell in cells[:_COLUMNS]])
-    return found
+                thinned.append([_cell(cell) for cell in cells[:_COLUMNS]])
+    return thinned
 
 
 def _header(file: BinaryIO) -> tuple[list[str], int]:

@@ -41,7 +41,7 @@ _OVERLAP_BARS = 12  # bars before the last one that are requested again
 _LATE_SECONDS = 30.0  # maximum delay of one symbol's bar after the others
 # Issues about how a file is read. They are settled at the first poll of a growing file.
 _SETTLED_ISSUES = tuple(
-    one for one in ACCEPTABLE if one not in ("scale_jump", "overlap", "spacing")
+    kind for kind in ACCEPTABLE if kind not in ("scale_jump", "overlap", "spacing")
 )
 
 

@@ -84,7 +84,9 @@ def study_page(view: StudyView) -> Page:
         warnings=study_summary.warnings(view),
         sentences=sentences,
         sections=[
-            replace(section, pictures=[one for one in section.pictures if one is not first])
+            replace(
+                section, pictures=[picture for picture in section.pictures if picture is not first]
+            )
             for section in sections
         ],
     )
@@ -99,7 +101,7 @@ def _figures(view: StudyView) -> list[KeyFigure]:
         return _holdout_figures(view, view.holdout, entry)
     if entry is None or view.has_prices:
         return [tried, *_search_figures(view)]
-    known = [float(one["score"]) for one in entry["seeds"] if not one["failed"]]
+    known = [float(seed["score"]) for seed in entry["seeds"] if not seed["failed"]]
     finished = f"{len(known)} of {len(entry['seeds'])} finished"
     return [
         KeyFigure("Mean return", format_number(entry.get("mean"), 2), "of the final seeds"),
@@ -136,7 +138,11 @@ def _search_figures(view: StudyView) -> list[KeyFigure]:
     evidence, shown = view.result["evidence"] or {}, []
     candidates = view.result["confirmation"]["candidates"]
     kinds = ("lcb", "sharpe_lcb", "timing_lcb")
-    bounds = [min(one[name] for name in kinds if name in one) for one in candidates if "lcb" in one]
+    bounds = [
+        min(candidate[name] for name in kinds if name in candidate)
+        for candidate in candidates
+        if "lcb" in candidate
+    ]
     if bounds:
         rival = "above 0 would win" if view.has_prices else "of the mean return"
         shown.append(
@@ -169,8 +175,11 @@ def _holdout(view: StudyView) -> list[Section]:
         return [closed] if view.has_prices else []
     if view.holdout is None:
         rows = [
-            [f"seed {one['seed']}", "failed" if one["failed"] else format_number(one["score"], 2)]
-            for one in entry["seeds"]
+            [
+                f"seed {seed['seed']}",
+                "failed" if seed["failed"] else format_number(seed["score"], 2),
+            ]
+            for seed in entry["seeds"]
         ]
         episodes = Table("Fresh episodes", ("", "mean return"), rows)
         return [Section("Final training", (), [episodes])]
@@ -185,7 +194,7 @@ def _holdout(view: StudyView) -> list[Section]:
 
 def _confirmation(view: StudyView) -> Section:
     entry = view.result["confirmation"]
-    fine = [one for one in entry["candidates"] if "lcb" in one]
+    fine = [candidate for candidate in entry["candidates"] if "lcb" in candidate]
     pictures: list[Picture] = []
     if fine:
         what, rivals = "mean return", {}
@@ -194,7 +203,9 @@ def _confirmation(view: StudyView) -> Section:
             rivals = {"equal weight": 0.0, "cash, lower bound": entry["cash"]}
         elif view.has_prices:
             what, rivals = "annual Sharpe ratio", {"cash": 0.0}
-        drawn = study_figures.confirmation(sorted(fine, key=lambda one: -one["lcb"]), what, rivals)
+        drawn = study_figures.confirmation(
+            sorted(fine, key=lambda candidate: -candidate["lcb"]), what, rivals
+        )
         pictures.append(make_picture("confirmation", "Lower bounds of the best trials", drawn))
     sentences = ["The best trials of the search were trained again on fresh seeds."]
     sentences += describe_chance(view.result)

@@ -109,7 +109,7 @@ def _holdout_sentences(view: StudyView, lines: ReturnCurves, entry: Mapping[str,
     """Return figures and comparisons of the deployable policy, which is the first seed."""
     mine, other, periods = lines.curves[0], lines.benchmark, lines.periods
     interval = sharpe_interval(mine, periods)
-    made = compound_return(mine)
+    total_return = compound_return(mine)
     rivals, differences = {"cash": 0.0}, {"cash": interval}
     if other is not None:
         rivals = {"equal weight": compound_return(other), **rivals}
@@ -120,24 +120,26 @@ def _holdout_sentences(view: StudyView, lines: ReturnCurves, entry: Mapping[str,
     unseen = entry["opening"] <= 1
     proof = interval if unseen else None  # bars seen before prove nothing
     missing = missing_evidence(view)
-    found = [
+    sentences = [
         summary_text.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods),
-        summary_text.verdict(HOLDOUT, made, interval, unseen, not missing, "; ".join(missing)),
+        summary_text.verdict(
+            HOLDOUT, total_return, interval, unseen, not missing, "; ".join(missing)
+        ),
         *summary_text.baseline_sentences(
-            made, rivals, proof, differences, outperformed_rivals(view), unseen
+            total_return, rivals, proof, differences, outperformed_rivals(view), unseen
         ),
     ]
     if view.random_traders is not None:
-        found += summary_text.random_trader_sentence(
+        sentences += summary_text.random_trader_sentence(
             view.random_traders.percentile, view.random_traders.draws
         )
     elif view.random_missing:
-        found.append(f"It is not compared with random traders: {view.random_missing}.")
-    return found
+        sentences.append(f"It is not compared with random traders: {view.random_missing}.")
+    return sentences
 
 
 def _seeds(lines: ReturnCurves, label: str) -> list[str]:
-    every = [sharpe(one, lines.periods) for one in lines.curves]
+    every = [sharpe(curve, lines.periods) for curve in lines.curves]
     known = [value for value in every if value is not None]
     if len(known) < 2:
         return []
@@ -323,23 +325,23 @@ def missing_evidence(view: StudyView) -> list[str]:
     holdout, entry = view.holdout, view.result["holdout"]
     if holdout is None:
         return ["the hold-out was not opened"]
-    found = []
+    missing = []
     if (view.result["winner"] or {}).get("forced"):
-        found.append("it was deployed by force")
+        missing.append("it was deployed by force")
     if entry["opening"] > 1:
-        found.append(f"this is opening {entry['opening']} of these hold-out days")
+        missing.append(f"this is opening {entry['opening']} of these hold-out days")
     if not entry.get("promoted"):
-        found.append("it was not promoted")
-    found += _significance_problems(holdout.curves[0], holdout.periods)
+        missing.append("it was not promoted")
+    missing += _significance_problems(holdout.curves[0], holdout.periods)
     if view.random_traders is None:
         why = f": {view.random_missing}" if view.random_missing else ""
-        found.append(f"the results of random traders with its positions are unknown{why}")
+        missing.append(f"the results of random traders with its positions are unknown{why}")
     elif view.random_traders.percentile < summary_text.BETTER_THAN_RANDOM:
-        found.append(
+        missing.append(
             f"{format_number(view.random_traders.percentile, 0)} % of matched random traders did "
             f"worse, and {summary_text.BETTER_THAN_RANDOM:g} % must"
         )
-    return found
+    return missing
 
 
 def outperformed_rivals(view: StudyView) -> Collection[str]:

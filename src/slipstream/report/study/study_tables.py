@@ -84,26 +84,27 @@ def candidates(view: StudyView) -> Table:
     """Return the confirmation: retrained trials and their lower bounds."""
     entry = view.result["confirmation"]
     winner, emphasis = entry.get("winner"), None
-    timed = any("timing_lcb" in one for one in entry["candidates"])
+    timed = any("timing_lcb" in candidate for candidate in entry["candidates"])
     rows: list[list[str]] = []
-    for one in sorted(entry["candidates"], key=lambda c: -c.get("lcb", -math.inf)):
-        if one["trial"] == winner:
+    for candidate in sorted(entry["candidates"], key=lambda c: -c.get("lcb", -math.inf)):
+        if candidate["trial"] == winner:
             emphasis = len(rows)
         rows.append(
             [
-                f"trial {one['trial']}" + (", winner" if one["trial"] == winner else ""),
-                format_number(one.get("search_score"), 2),
-                _ratio(one.get("value"), view.has_prices),
+                f"trial {candidate['trial']}"
+                + (", winner" if candidate["trial"] == winner else ""),
+                format_number(candidate.get("search_score"), 2),
+                _ratio(candidate.get("value"), view.has_prices),
                 format_interval(
-                    [each for each in one.get("seeds", ()) if each or not view.has_prices], 2
+                    [seed for seed in candidate.get("seeds", ()) if seed or not view.has_prices], 2
                 ),
-                format_number(one.get("lcb"), 2),
-                *([format_number(one.get("sharpe_lcb"), 2)] if view.has_benchmark else []),
-                *([format_number(one.get("timing_lcb"), 2)] if timed else []),
-                one.get("excluded") or "",
+                format_number(candidate.get("lcb"), 2),
+                *([format_number(candidate.get("sharpe_lcb"), 2)] if view.has_benchmark else []),
+                *([format_number(candidate.get("timing_lcb"), 2)] if timed else []),
+                candidate.get("excluded") or "",
             ]
         )
-    judged = any("lcb" in one for one in entry["candidates"])
+    judged = any("lcb" in candidate for candidate in entry["candidates"])
     rival = "0.00" if judged else NOTHING  # too few days give no bounds
     if view.has_benchmark:
         rows.append(["equal weight", "", "0.00", "", rival, *[""] * (2 + timed)])
@@ -115,8 +116,18 @@ def candidates(view: StudyView) -> Table:
     value = "mean return"
     if view.has_prices:
         value = "information ratio" if view.has_benchmark else "Sharpe"
-    own = ["own Sharpe, lower bound"] * view.has_benchmark + ["timing, lower bound"] * timed
-    columns = ("", "search score", value, "single seeds", "lower bound", *own, "excluded")
+    optional_columns = ["own Sharpe, lower bound"] * view.has_benchmark + [
+        "timing, lower bound"
+    ] * timed
+    columns = (
+        "",
+        "search score",
+        value,
+        "single seeds",
+        "lower bound",
+        *optional_columns,
+        "excluded",
+    )
     count = max(len(entry["candidates"]), 1)
     level = entry["level"]
     note = (
@@ -248,8 +259,11 @@ def _deviations(entry: Mapping[str, Any], root: float) -> str:
     used, measured = entry["deviation"], entry.get("measured_deviation", entry["deviation"])
     if measured >= used:
         return format_number(used * root, 2)
-    least, found = format_number(used * root, 2), format_number(measured * root, 2)
-    return f"{least}, the least for {entry['days']} days; {found} measured: survivors are too alike"
+    least, measured_text = format_number(used * root, 2), format_number(measured * root, 2)
+    return (
+        f"{least}, the least for {entry['days']} days; {measured_text} measured: survivors are too "
+        "alike"
+    )
 
 
 def _not_computed(entry: Mapping[str, Any]) -> str:
@@ -309,7 +323,7 @@ def _value(value: Any) -> str:
 
 def failed(every: Sequence[Trial]) -> list[Table]:
     """Return tables of violated constraints and of failures; neither counts as zero."""
-    found = []
+    failed_rows = []
     for standing, title in (
         ("violating", "Trials that violate a constraint"),
         ("failed", "Failed trials"),
@@ -317,8 +331,8 @@ def failed(every: Sequence[Trial]) -> list[Table]:
         mine = [trial for trial in every if trial.final_state == standing]
         rows = [[str(trial.number), trial.reason] for trial in mine[:_MOST_FAILED]]
         note = f"{len(mine) - len(rows)} more {standing}." if len(mine) > len(rows) else ""
-        found += [Table(title, (), rows, note=note)] if rows else []
-    return found
+        failed_rows += [Table(title, (), rows, note=note)] if rows else []
+    return failed_rows
 
 
 def time(result: Mapping[str, Any]) -> Table:
@@ -361,7 +375,9 @@ def requirements(view: StudyView) -> list[Section]:
     if entry.get("best") is None:
         rows.append(["Candidates", "none", "one that trades on every fold", entry["reason"]])
     else:
-        best = next(one for one in entry["candidates"] if one["trial"] == entry["best"])
+        best = next(
+            candidate for candidate in entry["candidates"] if candidate["trial"] == entry["best"]
+        )
         days = (evidence.get("deflated_sharpe") or {}).get("days")
         rows += [_bound(best, name, days) for name in _KINDS if name in best]
         if "lcb" not in best:
@@ -375,11 +391,11 @@ def requirements(view: StudyView) -> list[Section]:
             rows.append([*row, "holds" if p <= entry["level"] else why])
     rows.append(_deflated(evidence.get("deflated_sharpe") or {}, result["days_per_year"]))
     pbo = evidence.get("pbo") or {}
-    found = format_number(pbo.get("value"), 2) if "value" in pbo else "not computed"
+    pbo_text = format_number(pbo.get("value"), 2) if "value" in pbo else "not computed"
     why = pbo.get("reason") or f"{_UNKNOWN}: the ranks of all trials on other days decide it"
     passed = pbo.get("value", math.inf) <= MAX_PBO
     limit = f"at most {MAX_PBO:g}"
-    rows.append(["Overfitting probability (PBO)", found, limit, "holds" if passed else why])
+    rows.append(["Overfitting probability (PBO)", pbo_text, limit, "holds" if passed else why])
     holdout = result["holdout"]
     if holdout is None:
         fresh = f"{MIN_BOUND_DAYS} fresh days, bounds above 0"

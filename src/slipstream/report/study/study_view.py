@@ -206,24 +206,24 @@ def _with_lines(
     search, confirm, final = (ledger.backtests(phase) for phase in ("search", "confirm", "final"))
 
     def whole(backtests: _Passes, repeat: int) -> list[DailyReturns]:
-        found = [backtests.get((shown, repeat, fold)) for fold in folds]
-        return [one for one in found if one is not None]
+        fold_backtests = [backtests.get((shown, repeat, fold)) for fold in folds]
+        return [backtest for backtest in fold_backtests if backtest is not None]
 
     development = whole(search, 0)
     if len(development) == len(folds):
         paths = backtest_paths(development, layout)
         view = replace(view, development=_lines(view, paths.days, paths.returns, paths.benchmark))
     repeats = sorted({repeat for trial, repeat, _ in confirm if trial == shown})
-    each = [whole(confirm, repeat) for repeat in repeats]
-    fresh = [backtest_paths(seed, layout) for seed in each if len(seed) == len(folds)]
-    fresh = [one for one in fresh if np.array_equal(one.days, fresh[0].days)]
+    curves = [whole(confirm, repeat) for repeat in repeats]
+    fresh = [backtest_paths(seed, layout) for seed in curves if len(seed) == len(folds)]
+    fresh = [curve for curve in fresh if np.array_equal(curve.days, fresh[0].days)]
     if fresh:
-        means = np.array([one.mean for one in fresh])
+        means = np.array([curve.mean for curve in fresh])
         view = replace(view, fresh=_lines(view, fresh[0].days, means, fresh[0].benchmark))
     held = [final[key] for key in sorted(final) if key[0] == shown]
-    held = [one for one in held if np.array_equal(one.days, held[0].days)]
+    held = [curve for curve in held if np.array_equal(curve.days, held[0].days)]
     if held:
-        returns = np.array([one.returns for one in held])
+        returns = np.array([curve.returns for curve in held])
         lines = _lines(view, held[0].days, returns, held[0].benchmark)
         lines = replace(lines, market=held[0].market)
         view = _with_replays(replace(view, holdout=lines), folder, held[0])
@@ -340,8 +340,8 @@ def rebalanced_returns(
     tracks = None if split is None else split.rebalanced_tracks()
     if split is None or tracks is None:
         return None, ""
-    found, returns = daily_returns(split, tracks)
-    if not np.array_equal(found, days):
+    split_days, returns = daily_returns(split, tracks)
+    if not np.array_equal(split_days, days):
         return None, "the bars are cut into other days than the study's"
     return returns, ""
 
@@ -379,8 +379,8 @@ def rank_among_random_traders(
         return None, "the deployed policy is no longer in the study's folder"
     policy = unpack(tensors, manifest.get("policy"))
     tracks = Evaluator(environment, HOLDOUT, backend=backend).run(policy, record=True)[0]
-    found, again = daily_returns(split, tracks)
-    if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):
+    split_days, again = daily_returns(split, tracks)
+    if not (np.array_equal(split_days, days) and np.allclose(again, returns, atol=_SAME)):
         return None, "the deployed policy does not repeat what the study saw of it"
     return RandomTraderRank(split.random_percentile(tracks, draws), draws), ""
 

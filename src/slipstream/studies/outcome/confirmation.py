@@ -94,8 +94,10 @@ def confirm_best(
     scores = {trial: search.decisions[trial].score for trial in chosen}
     full = {} if plan.market is None else session.ledger.complete_backtests()
     begun = len(search.suggestions()) + plan.num_prior_trials
-    found = confirm(plan, chosen, scores, outcomes, fold_metadata, full, begun)
-    return found if chosen else replace(found, closest=nearest_violation(search.decisions.values()))
+    result = confirm(plan, chosen, scores, outcomes, fold_metadata, full, begun)
+    return (
+        result if chosen else replace(result, closest=nearest_violation(search.decisions.values()))
+    )
 
 
 def confirmation_slots(plan: StudyPlan, chosen: Sequence[int]) -> list[Slot]:
@@ -133,12 +135,12 @@ def confirm(
         what += " within the constraints" * bool(plan.study.constraints)
         return ConfirmationResult(None, None, reason=f"no trial finished{what}")
     excluded = {trial: _exclusion_reason(plan, trial, outcomes) for trial in chosen}
-    kept = [trial for trial in chosen if not excluded[trial]]
+    remaining = [trial for trial in chosen if not excluded[trial]]
     rows: dict[int, dict[str, Any]] = {
         trial: {"trial": trial, "search_score": scores.get(trial), "excluded": excluded[trial]}
         for trial in chosen
     }
-    if not kept:
+    if not remaining:
         traded = "" if plan.market is None else " and traded"
         reason = f"no candidate trained well{traded} on every fresh seed"
         reason += ", within the constraints" * bool(plan.study.constraints)
@@ -146,12 +148,16 @@ def confirm(
             {trial: _constraint_values(plan, trial, outcomes) for trial in chosen}
         )
         return ConfirmationResult(None, None, list(rows.values()), reason=reason, closest=near)
-    backtests = {trial: _backtests_by_seed(plan, trial, outcomes) for trial in kept}
+    backtests = {trial: _backtests_by_seed(plan, trial, outcomes) for trial in remaining}
     if plan.market is None or facts is None:
-        return _confirm_games(plan, kept, rows, backtests)
+        return _confirm_games(plan, remaining, rows, backtests)
     layout = FoldMap.from_metadata(facts)
-    found = _confirm_market(plan, kept, rows, backtests, layout)
-    return found if found.winner is None else _test_by_chance(plan, found, full, begun, layout)
+    selected = _confirm_market(plan, remaining, rows, backtests, layout)
+    return (
+        selected
+        if selected.winner is None
+        else _test_by_chance(plan, selected, full, begun, layout)
+    )
 
 
 def _confirm_market(
@@ -164,7 +170,7 @@ def _confirm_market(
     assert plan.market is not None
     settings, periods = plan.study.confirmation, plan.market.days_per_year
     excess, benchmark, timing = _align_returns([backtests[trial] for trial in kept], layout)
-    found = bootstrap.select_winner(
+    selection = bootstrap.select_winner(
         excess,
         benchmark,
         periods,
@@ -176,18 +182,18 @@ def _confirm_market(
         timing=timing,
     )
     for k, trial in enumerate(kept):
-        own = {"sharpe_lcb": found.own[k]} if plan.market.benchmark else {}
-        timed = {} if found.timing is None else {"timing_lcb": found.timing[k]}
-        bounds = {"lcb": found.bounds.lower[k], **own, **timed}
+        own = {"sharpe_lcb": selection.own[k]} if plan.market.benchmark else {}
+        timed = {} if selection.timing is None else {"timing_lcb": selection.timing[k]}
+        bounds = {"lcb": selection.bounds.lower[k], **own, **timed}
         rows[trial] |= {
-            "value": float(found.bounds.ratio[k]),
-            "seeds": [sharpe(one[None], periods) for one in excess[k]],
+            "value": float(selection.bounds.ratio[k]),
+            "seeds": [sharpe(path[None], periods) for path in excess[k]],
             **{name: float(one) for name, one in bounds.items() if not np.isnan(one)},
         }
-    winner = None if found.winner is None else kept[found.winner]
-    cash = None if np.isnan(found.cash) else found.cash
-    best = kept[found.best] if winner is None else winner
-    return ConfirmationResult(winner, best, list(rows.values()), cash, None, found.reason)
+    winner = None if selection.winner is None else kept[selection.winner]
+    cash = None if np.isnan(selection.cash) else selection.cash
+    best = kept[selection.best] if winner is None else winner
+    return ConfirmationResult(winner, best, list(rows.values()), cash, None, selection.reason)
 
 
 def _test_by_chance(
@@ -211,8 +217,8 @@ def _test_by_chance(
     )
     share = begun / len(full)  # pruned trials are not among the full ones, and were tried too
     chance: dict[str, Any] = {"trial": number, "trials": begun, "full": len(full)}
-    for name, each in returns.items():
-        alone = bootstrap.spa_p_value(each, chosen, weight)
+    for name, values in returns.items():
+        alone = bootstrap.spa_p_value(values, chosen, weight)
         chance[name] = 1.0 - (1.0 - alone) ** share
     if max(chance[name] for name in returns) <= settings.level:
         return replace(found, chance=chance)
@@ -232,10 +238,12 @@ def _align_returns(
     The last value is the timing of each trial [R, n]; None if a pass has none.
     """
     paths = [backtest_paths(folds, layout) for seeds in trials for folds in seeds]
-    _, excess, benchmark = align_series([(one.days, one.excess, one.benchmark) for one in paths])
+    _, excess, benchmark = align_series(
+        [(path.days, path.excess, path.benchmark) for path in paths]
+    )
     ends = np.cumsum([len(seeds) for seeds in trials])[:-1]
-    timed = [(one.days, one.timing, np.zeros(len(one.days))) for one in paths]
-    known = [(days, own, none) for days, own, none in timed if own is not None]
+    timed = [(path.days, path.timing, np.zeros(len(path.days))) for path in paths]
+    known = [(days, returns, none) for days, returns, none in timed if returns is not None]
     timing = np.split(align_series(known)[1], ends) if len(known) == len(paths) else None
     return np.split(excess, ends), benchmark, timing
 
@@ -250,7 +258,7 @@ def _confirm_games(
     settings = plan.study.confirmation
     best, highest = kept[0], -np.inf
     for trial in kept:
-        means = np.array([[one.returns.mean() for one in folds] for folds in backtests[trial]])
+        means = np.array([[fold.returns.mean() for fold in folds] for folds in backtests[trial]])
         bound = mean_lower_bound(means.ravel(), settings, len(rows), _bootstrap_seed(plan))
         seeds = [float(mean) for mean in means.mean(axis=1)]
         rows[trial] |= {"value": float(means.mean()), "lcb": bound, "seeds": seeds}
@@ -270,13 +278,13 @@ def _backtests_by_seed(
     plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]
 ) -> list[list[DailyReturns]]:
     """Return backtests by fresh seed, then fold."""
-    found = []
+    by_seed = []
     for repeat in range(plan.study.confirmation.seeds):
-        each = [
+        folds = [
             outcomes[Slot("confirm", trial, repeat, k)].backtests for k in range(plan.num_folds)
         ]
-        found.append([one for one in each if one is not None])
-    return found
+        by_seed.append([fold for fold in folds if fold is not None])
+    return by_seed
 
 
 def _exclusion_reason(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
@@ -313,7 +321,7 @@ def _constraint_values(
 ) -> dict[str, tuple[float, float]]:
     """Return the largest known values of constrained metrics over fresh seeds."""
     every = [p for seed in _backtests_by_seed(plan, trial, outcomes) for p in seed]
-    return largest_values(constraint_values(one, plan.study.constraints) for one in every)
+    return largest_values(constraint_values(backtest, plan.study.constraints) for backtest in every)
 
 
 def _bootstrap_seed(plan: StudyPlan) -> int:

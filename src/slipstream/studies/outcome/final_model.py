@@ -84,33 +84,43 @@ def evaluate_holdout(
     """
     seeds = [_evaluate_seed(plan, slot, outcomes[slot]) for slot in slots]
     facts: dict[str, Any] = {**opening.as_dict(), "seeds": seeds}
-    violates = [one["violates"] for one in seeds if one.get("violates")]
+    violates = [seed["violates"] for seed in seeds if seed.get("violates")]
     if violates:
         facts["violates"] = violates[0]
     backtests = [outcomes[slot].backtests for slot in slots if not outcomes[slot].failed]
-    found = [one for one in backtests if one is not None and len(one.returns)]
-    if not found:
+    complete = [
+        backtest for backtest in backtests if backtest is not None and len(backtest.returns)
+    ]
+    if not complete:
         return facts
     if plan.market is None:
-        return {**facts, "mean": float(np.mean([one.returns.mean() for one in found]))}
-    mine = float(np.mean([compound_return(one.returns) for one in found]))
-    other = float(np.mean([compound_return(one.benchmark) for one in found]))
+        return {**facts, "mean": float(np.mean([backtest.returns.mean() for backtest in complete]))}
+    mine = float(np.mean([compound_return(backtest.returns) for backtest in complete]))
+    other = float(np.mean([compound_return(backtest.benchmark) for backtest in complete]))
     settings = plan.study.confirmation
     daily = [
-        (*compound_by_day(one.days, one.returns), compound_by_day(one.days, one.benchmark)[1])
-        for one in found
+        (
+            *compound_by_day(backtest.days, backtest.returns),
+            compound_by_day(backtest.days, backtest.benchmark)[1],
+        )
+        for backtest in complete
     ]
-    days, excess, benchmark = align_series([(day, own - rival, rival) for day, own, rival in daily])
+    days, excess, benchmark = align_series(
+        [(day, returns - rival, rival) for day, returns, rival in daily]
+    )
     fresh = ~np.isin(days, list(opening.opened))
     judged = {"lcb": excess, "sharpe_lcb": excess + benchmark}
-    timed = [(one.days, one.timing) for one in found if one.timing is not None]
-    if len(timed) == len(found):
+    timed = [
+        (backtest.days, backtest.timing) for backtest in complete if backtest.timing is not None
+    ]
+    if len(timed) == len(complete):
         series = [
-            (*compound_by_day(days, own), np.zeros(len(np.unique(days)))) for days, own in timed
+            (*compound_by_day(days, returns), np.zeros(len(np.unique(days))))
+            for days, returns in timed
         ]
         judged["timing_lcb"] = align_series(series)[1]
     bounds = lower_bounds(
-        [one[:, fresh] for one in judged.values()],
+        [curves[:, fresh] for curves in judged.values()],
         plan.market.days_per_year,
         settings.level,
         settings.bootstrap,
@@ -234,12 +244,12 @@ def train_final_model(
 
 def _open_holdout(session: Session, what: str, register: HoldoutRegister) -> Opening:
     """Record that the hold-out is opened, in the ledger and in the user's register."""
-    own, folder = session.ledger.open_holdout(what), session.folder
+    opening_number, folder = session.ledger.open_holdout(what), session.folder
     key = f"{folder.provenance.get('id', folder.path)}/{what}"
-    found = register.open(key, f"study {folder.path}", folder.path.parent, own)
-    if found.unknown:
-        session.notify(f"{found.unknown}. {UNKNOWN_OPENINGS}")
-    return found
+    opening = register.open(key, f"study {folder.path}", folder.path.parent, opening_number)
+    if opening.unknown:
+        session.notify(f"{opening.unknown}. {UNKNOWN_OPENINGS}")
+    return opening
 
 
 def _environment_metadata(known: Mapping[str, Any]) -> dict[str, Any]:

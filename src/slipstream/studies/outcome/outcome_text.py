@@ -30,30 +30,30 @@ NO_TIMING = (
 
 def summary_sentences(result: Mapping[str, Any]) -> list[str]:
     """Return the outcome as sentences, most important first."""
-    found, holdout, winner = [], result["holdout"], result["winner"]
+    sentences, holdout, winner = [], result["holdout"], result["winner"]
     if holdout is not None and holdout["opening"] > 1:
-        found += describe_openings(holdout)
+        sentences += describe_openings(holdout)
     if winner is None or winner["forced"]:
-        found += [describe_no_winner(result), *explain_no_winner(result)]
+        sentences += [describe_no_winner(result), *explain_no_winner(result)]
     if winner is not None:
-        found.append(describe_deployment(winner))
+        sentences.append(describe_deployment(winner))
         if not winner["forced"]:
-            found += describe_chance(result)
+            sentences += describe_chance(result)
     if holdout is not None:
-        found += describe_holdout(result)
-        found += describe_openings(holdout) if holdout["opening"] == 1 else []
+        sentences += describe_holdout(result)
+        sentences += describe_openings(holdout) if holdout["opening"] == 1 else []
     parts = (
         _describe_folds(result),
         describe_market_exposure(result),
         describe_detectable(result["detectable"]),
     )
-    found += [text for text in parts if text]
+    sentences += [text for text in parts if text]
     deployed = result["deployed"]
     if deployed is not None and deployed["policy"]:
-        found.append(f"Policy: {deployed['policy']} ({deployed['label']}).")
+        sentences.append(f"Policy: {deployed['policy']} ({deployed['label']}).")
     if deployed is not None and deployed["refit"]:
-        found.append(f"Policy: {deployed['refit']} ({deployed['refit_label']}).")
-    return found
+        sentences.append(f"Policy: {deployed['refit']} ({deployed['refit_label']}).")
+    return sentences
 
 
 def describe_deployment(winner: Mapping[str, Any]) -> str:
@@ -74,11 +74,11 @@ def explain_no_winner(result: Mapping[str, Any]) -> list[str]:
     values, study = result["confirmation"], result["handle"]
     near = values.get("closest")
     reason = f"{values['reason']}; {near}" if near else values["reason"]
-    found = [f"Reason: {reason}."] if reason else []
+    sentences = [f"Reason: {reason}."] if reason else []
     if not result["market"]:
         loosen = "loosen `study.constraints`, " * bool(near)
         other = "train longer (--total-timesteps), or search other settings."
-        return [*found, f"Next: {loosen}{other}"]
+        return [*sentences, f"Next: {loosen}{other}"]
     looser = " with looser `study.constraints`," * bool(near)
     advice = (
         f"Next: run a new study{looser} on more data, which can confirm smaller ratios, with other "
@@ -86,11 +86,11 @@ def explain_no_winner(result: Mapping[str, Any]) -> list[str]:
     )
     newer = f"`slipstream evaluate {study} --from {result['ends']}` scores it on later bars."
     if result["winner"] is not None:
-        return [*found, f"{advice} What was deployed is not proven: {newer}"]
+        return [*sentences, f"{advice} What was deployed is not proven: {newer}"]
     if values["best"] is None:
-        return [*found, advice]
+        return [*sentences, advice]
     return [
-        *found,
+        *sentences,
         f"{advice} The hold-out was not opened and is new to it. `slipstream resume "
         f"{study} --force-deploy` trains trial {values['best']} "
         f"anyway, opens the hold-out and does not promote it; {newer}",
@@ -132,13 +132,13 @@ def describe_market_exposure(result: Mapping[str, Any]) -> str:
     """
     if not result["market"]:
         return ""
-    seeds = [one for one in (result["holdout"] or {}).get("seeds", ()) if not one["failed"]]
+    seeds = [seed for seed in (result["holdout"] or {}).get("seeds", ()) if not seed["failed"]]
     shown = result["shown"] or {"trial": None, "folds": []}
     parts, where = seeds or shown["folds"], f"trial {shown['trial']}'s on each fold"
     benchmark = result.get("benchmark", True)
     growths = "benchmark_growth" if benchmark else "market_growth"
     nets, moved, follows = (
-        [one[key] for one in parts if one.get(key) is not None]
+        [part[key] for part in parts if part.get(key) is not None]
         for key in ("net_exposure", growths, "market_correlation")
     )
     if not nets or not moved:
@@ -146,48 +146,48 @@ def describe_market_exposure(result: Mapping[str, Any]) -> str:
     if seeds:
         where, moved = "of each final seed on the hold-out", moved[:1]
     held = "Equal weight" if benchmark else "Buy and hold, free of costs,"
-    made = ", ".join(percent(one) for one in moved)
-    text = f"{held} made {made} on the same days. Mean net exposure, {where}: "
-    text += ", ".join(f"{one:.2f}" for one in nets)
+    returns_text = ", ".join(percent(value) for value in moved)
+    text = f"{held} made {returns_text} on the same days. Mean net exposure, {where}: "
+    text += ", ".join(f"{net:.2f}" for net in nets)
     if follows:
         text += "; correlation of its daily returns with the market's: "
-        text += ", ".join(f"{one:.2f}" for one in follows)
+        text += ", ".join(f"{follow:.2f}" for follow in follows)
     return f"{text}."
 
 
 def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
     """Describe the number of this hold-out opening, earlier studies, and earlier accesses."""
-    number, found = holdout["opening"], []
+    number, parts = holdout["opening"], []
     if holdout.get("unknown"):
-        found.append(f"{holdout['unknown']}. {UNKNOWN_OPENINGS}")
+        parts.append(f"{holdout['unknown']}. {UNKNOWN_OPENINGS}")
     elif number == 1 and holdout.get("compared_days"):
-        found.append(
+        parts.append(
             "It is unknown whether these hold-out days were opened before: prices are identified "
             f"by {FEWEST_SHARED} days, and there are {holdout['compared_days']}."
         )
     elif number == 1:
-        found.append("This is the first opening of these hold-out days by a study of this user.")
+        parts.append("This is the first opening of these hold-out days by a study of this user.")
     if number > 1:
         before = truncate_list(holdout.get("before") or ())
         fresh = holdout.get("fresh_days")
         judged = "" if fresh is None else f" Bounds are of the {plural(fresh, 'day')} left."
-        found.append(
+        parts.append(
             f"This is opening {number} of these hold-out days{f', after {before}' * bool(before)}: "
             "the choice may depend on earlier results, so that this result is not out of "
             f"sample.{judged}"
         )
     if holdout.get("searched"):
-        found.append(
+        parts.append(
             f"Some of these days were development days of "
             f"{truncate_list(holdout['searched'])}: they are "
             f"not fresh and leave the bounds, which are of {plural(holdout['fresh_days'], 'day')}."
         )
     if holdout.get("accesses"):
-        found.append(
+        parts.append(
             f"Outcomes on some of these days were shown before: "
             f"{truncate_list(holdout['accesses'])}."
         )
-    return found
+    return parts
 
 
 def describe_earlier_runs(names: Sequence[str]) -> str:

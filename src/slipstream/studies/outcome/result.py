@@ -140,7 +140,7 @@ def build_result(
         "evidence": evidence,
         "confirmation": {
             **_select_fields(confirmation, "seeds", "bootstrap", "level"),
-            "candidates": [dict(one) for one in confirmed.candidates],
+            "candidates": [dict(candidate) for candidate in confirmed.candidates],
             **_select_fields(confirmed, "cash", "chance", "winner", "best", "reason", "closest"),
         },
         "winner": _winner(chosen, deployed),
@@ -158,18 +158,18 @@ def build_result(
 
 
 def _warm_start_summary(plan: StudyPlan) -> dict[str, Any] | None:
-    told = plan.warm_start
-    if told is None:
+    warm_start = plan.warm_start
+    if warm_start is None:
         return None
-    fields = _select_fields(told, "study", "num_skipped", "num_started")
-    return {**fields, "num_trials": len(told.trials)}
+    fields = _select_fields(warm_start, "study", "num_skipped", "num_started")
+    return {**fields, "num_trials": len(warm_start.trials)}
 
 
 def _data_end(facts: Mapping[str, Any]) -> str | None:
-    told = facts.get("folds")
-    if told is None:
+    folds = facts.get("folds")
+    if folds is None:
         return None
-    return str(np.datetime64(int(told["holdout"][1]) + 86_399, "s").astype("datetime64[D]"))
+    return str(np.datetime64(int(folds["holdout"][1]) + 86_399, "s").astype("datetime64[D]"))
 
 
 def _reported_trial(
@@ -195,10 +195,10 @@ def _detectable(
     holdout: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
     """Return the smallest detectable ratios of folds and hold-out, the latter by its fresh days."""
-    told = facts.get("folds")
-    if plan.market is None or told is None:
+    folds = facts.get("folds")
+    if plan.market is None or folds is None:
         return None
-    years = tested_years(told)
+    years = tested_years(folds)
     fresh = (holdout or {}).get("fresh_days")  # what the bounds are of
     if fresh is not None:
         years["holdout"] = fresh / plan.market.days_per_year
@@ -216,7 +216,7 @@ def _rung_summaries(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, 
     pruning, end = plan.study.pruning, num_iterations(plan.base)
     if not (pruning.enabled or pruning.record):
         return []
-    found: list[dict[str, Any]] = []
+    summaries: list[dict[str, Any]] = []
     stage, before = 0, 0
     for share in pruning.rungs:
         milestone = math.ceil(share * end)
@@ -225,7 +225,7 @@ def _rung_summaries(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, 
         same = "the rung before" if twin else "the end" if milestone == end else None
         known = [v.rho for v in decisions if v.rho is not None]
         rho = known[-1] if known else None
-        found.append(
+        summaries.append(
             {
                 "share": share,
                 "rollouts": [milestone, end] if decisions or same is None else [],
@@ -237,7 +237,7 @@ def _rung_summaries(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, 
             }
         )
         stage, before = stage + (not twin), milestone
-    return found
+    return summaries
 
 
 def _decisions_at(trials: Sequence[Trial], stage: int) -> list[TrialDecision]:
@@ -291,11 +291,11 @@ def overfitting_evidence(
         returns["timing"] = daily_return_matrix(columns, "timing")[1]
     overfitting = compute_pbo(matrix) if len(matrix) else NotComputed("no trial finished")
     known = ("value", "probability_of_loss", "columns", "days", "blocks")
-    told = _select_fields(
+    fields_ = _select_fields(
         overfitting, *(("reason",) if isinstance(overfitting, NotComputed) else known)
     )
     return {
-        "pbo": told,
+        "pbo": fields_,
         "deflated_sharpe": _smallest_deflated_sharpe(
             returns, complete, trials, plan.num_prior_trials, deployed
         ),
@@ -322,13 +322,13 @@ def _smallest_deflated_sharpe(
         best = deployed
     if best not in complete:
         return {"trial": best, "reason": f"trial {best} did not finish all folds at full budget"}
-    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     tried = len(trials) + behind
     for name, matrix in returns.items():
-        found = deflated_sharpe(matrix, list(complete).index(best), tried)
-        if isinstance(found, NotComputed):
+        deflated = deflated_sharpe(matrix, list(complete).index(best), tried)
+        if isinstance(deflated, NotComputed):
             why = "it never changes its exposure: timing has no deviation"
-            reason = why if name == "timing" else found.reason
+            reason = why if name == "timing" else deflated.reason
             return {"trial": best, "of": name, "reason": reason}
-        told.append({"trial": best, "of": name, **asdict(found)})
-    return min(told, key=lambda one: float(one["value"]))
+        results.append({"trial": best, "of": name, **asdict(deflated)})
+    return min(results, key=lambda entry: float(entry["value"]))

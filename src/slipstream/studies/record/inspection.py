@@ -69,14 +69,16 @@ def status_lines(folder: StudyFolder) -> list[str]:
                 "Best trials (selected by the scores shown, which are therefore optimistic):"
             )
         for trial in ranked[:_MAX_LISTED]:
-            told = trial.suggestion.params.items()
-            params = ", ".join(f"{name} {_short(value)}" for name, value in told)
+            settings = trial.suggestion.params.items()
+            params = ", ".join(f"{name} {_short(value)}" for name, value in settings)
             lines.append(
                 f"  trial {trial.number}: {format_significant(trial.score or 0.0)}  {params}"
             )
         for kind in ("violating", "failed"):
             mine = [trial for trial in trials if trial.final_state == kind]
-            lines += [f"  {kind}: trial {one.number}: {one.reason}" for one in mine[:_MAX_LISTED]]
+            lines += [
+                f"  {kind}: trial {trial.number}: {trial.reason}" for trial in mine[:_MAX_LISTED]
+            ]
         lines += [] if result is None else result["sentences"]
         return [printable(line) for line in lines]
 
@@ -100,7 +102,7 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
             if not ranked and any(trial.state == "complete" for trial in trials.values()):
                 last = [trial.last_decision for trial in trials.values()]
                 near = nearest_violation(last)
-                idle = not near or any(one.final_state == "inactive" for one in last)
+                idle = not near or any(trial.final_state == "inactive" for trial in last)
                 within = " with policies that trade in every fold" * idle
                 within += " within its constraints" * bool(near)
                 loosen = f"{near}: begin a study with looser `study.constraints`, or " * bool(near)
@@ -162,7 +164,7 @@ def _record(trial: Trial) -> dict[str, Any]:
         "params": trial.suggestion.params,
         "overrides": trial.suggestion.overrides,
         "folds": list(trial.last_decision.folds),
-        "rungs": [{name: getattr(one, name) for name in rung} for one in trial.decisions],
+        "rungs": [{name: getattr(decision, name) for name in rung} for decision in trial.decisions],
         "asked_at": trial.suggestion.at,
         "ended_at": None if trial.state == "running" else trial.last_decision.at,
     }
@@ -218,33 +220,33 @@ def lookup(name: str | os.PathLike[str]) -> tuple[Path, StudyFolder | None]:
             )
         return deployed, None
     if not study.exists and not path_exists(study.config):
-        made = folder_registry.find_folder(name)
-        if made is not None and not path_exists(made / MARKER_FILES[STUDY]):
-            return made, None
-        if made is None:
+        registered = folder_registry.find_folder(name)
+        if registered is not None and not path_exists(registered / MARKER_FILES[STUDY]):
+            return registered, None
+        if registered is None:
             raise CheckpointError(
                 f"{name} is neither a run nor a study: give the directory that `slipstream train` "
                 "printed, or the name that `slipstream tune` or `deploy` was given; `slipstream "
                 "jobs --all` lists those that your commands made."
             )
-        name = str(made)  # a study
+        name = str(registered)  # a study
     study = StudyFolder.open(name)
     return study.path, study
 
 
 def _watches(folder: Path) -> bool:
     """Return whether a process in this folder watches studies for a deployment."""
-    found = read_status(folder)
-    return found is not None and found.kind == DEPLOYMENT
+    status = read_status(folder)
+    return status is not None and status.kind == DEPLOYMENT
 
 
 def is_running(folder: Path) -> bool:
     """Return whether a process works in a folder, as far as this machine can see."""
-    found = read_status(folder)
-    if found is None:  # just begun
+    status = read_status(folder)
+    if status is None:  # just begun
         return is_locked(folder)
     # After a clock change a living process can look like another one, so the lock is checked.
-    return found.liveness() in ("running", "silent") or is_locked(folder)
+    return status.liveness() in ("running", "silent") or is_locked(folder)
 
 
 def describe(name: str | Path) -> list[str]:
@@ -252,10 +254,10 @@ def describe(name: str | Path) -> list[str]:
     folder, study = lookup(name)
     if study is not None:
         return status_lines(study)
-    found = run_lines(folder)
+    lines = run_lines(folder)
     if path_exists(folder / CURRENT):
-        found += [f"  {printable(one)}" for one in _forced(folder)]
-    return found
+        lines += [f"  {printable(line)}" for line in _forced(folder)]
+    return lines
 
 
 def _forced(deployment: Path) -> list[str]:

@@ -152,7 +152,7 @@ class Slot(NamedTuple):
     def from_name(cls, name: str) -> Slot:
         """Return the slot of a name."""
         phase, trial, *rest = name.split("-")
-        numbers = [int(one) for one in rest]
+        numbers = [int(number) for number in rest]
         return cls(phase, int(trial), numbers[0] if len(numbers) == 2 else 0, numbers[-1])
 
 
@@ -281,20 +281,27 @@ class Trial:
 
 def rank_eligible(decisions: Iterable[TrialDecision]) -> list[TrialDecision]:
     """Return last decisions of trials that can win, best first; ties are ordered by number."""
-    able = [one for one in decisions if one.is_eligible]
-    return sorted(able, key=lambda one: (-(one.score or 0.0), one.trial))
+    able = [decision for decision in decisions if decision.is_eligible]
+    return sorted(able, key=lambda decision: (-(decision.score or 0.0), decision.trial))
 
 
 def best_trials(trials: Sequence[Trial]) -> list[Trial]:
     """Return trials that can win, best first, see `rank_eligible`."""
     by_number = {trial.number: trial for trial in trials}
-    return [by_number[one.trial] for one in rank_eligible(trial.last_decision for trial in trials)]
+    return [
+        by_number[decision.trial]
+        for decision in rank_eligible(trial.last_decision for trial in trials)
+    ]
 
 
 def nearest_violation(decisions: Iterable[TrialDecision]) -> str:
     """Describe the trial with the smallest violation, of trials excluded only by a constraint."""
     return describe_nearest_violation(
-        {one.trial: one.constraint_values for one in decisions if one.final_state == "violating"}
+        {
+            decision.trial: decision.constraint_values
+            for decision in decisions
+            if decision.final_state == "violating"
+        }
     )
 
 
@@ -307,8 +314,8 @@ def count_states(decisions: Iterable[TrialDecision]) -> dict[str, int]:
     counts = dict.fromkeys(
         ("complete", "pruned", "failed", "timed_out", "inactive", "violating"), 0
     )
-    for one in decisions:
-        for kind in {one.kind, one.final_state} & counts.keys():
+    for decision in decisions:
+        for kind in {decision.kind, decision.final_state} & counts.keys():
             counts[kind] += 1
     return counts
 
@@ -357,7 +364,7 @@ def outcome_from_row(row: Sequence[Any]) -> Outcome:
     slot, backtests = Slot(phase, trial, repeat, fold), None
     if name != slot.name:
         raise ValueError(f"is of the member {slot.name} by its other columns")
-    if len({one is None for one in row[10:15]}) > 1:
+    if len({cell is None for cell in row[10:15]}) > 1:
         raise ValueError("has a part of its backtests")
     if metrics is not None:
         stamps, compared = _from_bytes(days, np.int64), _from_bytes(benchmark, np.float64)
@@ -471,8 +478,10 @@ class Ledger:
     def suggestions(self) -> dict[int, Suggestion]:
         """Return all suggestions by trial."""
         asks = {
-            one.trial: one
-            for one in self._read(_SUGGESTIONS, "ORDER BY trial", make=lambda row: Suggestion(*row))
+            suggestion.trial: suggestion
+            for suggestion in self._read(
+                _SUGGESTIONS, "ORDER BY trial", make=lambda row: Suggestion(*row)
+            )
         }
         for trial, ask in asks.items():
             odd = next(filter(is_code_setting, ask.overrides), None)
@@ -492,14 +501,14 @@ class Ledger:
     def outcomes(self, phase: str) -> dict[tuple[str, int], Outcome]:
         """Return all outcomes of a phase by (member's name, milestone)."""
         rest = "WHERE phase = ? ORDER BY trial, repeat, fold, milestone"
-        found = self._read(_OUTCOMES, rest, (phase,), make=outcome_from_row)
-        return {(one.name, one.milestone): one for one in found}
+        rows = self._read(_OUTCOMES, rest, (phase,), make=outcome_from_row)
+        return {(row.name, row.milestone): row for row in rows}
 
     def outcome(self, name: str, milestone: int) -> Outcome | None:
         """Return an outcome; None if it is not recorded."""
         rest = "WHERE name = ? AND milestone = ?"
-        found = self._read(_OUTCOMES, rest, (name, milestone), make=outcome_from_row)
-        return found[0] if found else None
+        rows = self._read(_OUTCOMES, rest, (name, milestone), make=outcome_from_row)
+        return rows[0] if rows else None
 
     def failed_by_outcome(self, phase: str) -> dict[tuple[str, int], bool]:
         """Return for every outcome of a phase, by (member's name, milestone), whether it failed."""
@@ -508,18 +517,18 @@ class Ledger:
 
     def steps(self, phase: str) -> dict[str, int]:
         """Return the steps of every recorded member of a phase, by name."""
-        found: dict[str, int] = {}
+        steps_by_name: dict[str, int] = {}
         for name, steps in self._outcome_columns(phase, "name", "steps"):
-            found[name] = max(found.get(name, 0), steps)
-        return found
+            steps_by_name[name] = max(steps_by_name.get(name, 0), steps)
+        return steps_by_name
 
     def seconds(self, phase: str) -> dict[str, float]:
         """Return the workers' seconds over a phase's outcomes, by kind."""
-        found: dict[str, float] = {}
+        seconds_by_kind: dict[str, float] = {}
         for (spent,) in self._outcome_columns(phase, "seconds"):
             for kind, seconds in spent.items():
-                found[kind] = found.get(kind, 0.0) + (seconds or 0.0)
-        return found
+                seconds_by_kind[kind] = seconds_by_kind.get(kind, 0.0) + (seconds or 0.0)
+        return seconds_by_kind
 
     def _outcome_columns(self, phase: str, *names: str) -> list[Sequence[Any]]:
         """Return columns of a phase's outcomes."""
@@ -536,7 +545,7 @@ class Ledger:
         tables = ("suggestions", "decisions", "openings")
         with self._errors():
             words = (f"SELECT count(*) FROM {name}" for name in tables)
-            asks, decisions, openings = (self._db.execute(one).fetchone()[0] for one in words)
+            asks, decisions, openings = (self._db.execute(word).fetchone()[0] for word in words)
         return asks, decisions, openings
 
     def decisions(self) -> list[TrialDecision]:
@@ -557,23 +566,27 @@ class Ledger:
         ``final`` (fold 0 is the hold-out). Pruned and failed members are not included.
         """
         ends = {name: one for (name, _), one in self.outcomes(phase).items()}  # the last one stays
-        complete = {one.trial: one.milestone for one in self.decisions() if one.kind == "complete"}
-        found: dict[tuple[int, int, int], DailyReturns] = {}
+        complete = {
+            decision.trial: decision.milestone
+            for decision in self.decisions()
+            if decision.kind == "complete"
+        }
+        backtests: dict[tuple[int, int, int], DailyReturns] = {}
         for name, one in ends.items():
             slot = Slot.from_name(name)
             ended = phase != "search" or complete.get(slot.trial) == one.milestone
             if one.backtests is not None and ended:
-                found[slot.trial, slot.repeat, slot.fold] = one.backtests
-        return found
+                backtests[slot.trial, slot.repeat, slot.fold] = one.backtests
+        return backtests
 
     def complete_backtests(self) -> dict[int, list[DailyReturns]]:
         """Return the backtests of each complete trial by fold."""
-        found: dict[int, list[DailyReturns]] = {}
+        by_trial: dict[int, list[DailyReturns]] = {}
         for (trial, _, _), backtests in sorted(
-            self.backtests("search").items(), key=lambda one: one[0]
+            self.backtests("search").items(), key=lambda item: item[0]
         ):
-            found.setdefault(trial, []).append(backtests)
-        return found
+            by_trial.setdefault(trial, []).append(backtests)
+        return by_trial
 
     def open_holdout(self, purpose: str) -> int:
         """Record that the hold-out is opened; the same purpose counts once.

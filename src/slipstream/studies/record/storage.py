@@ -98,12 +98,12 @@ class StorageMirror:
         try:
             self._storage = open_storage(self.url, timeout)
             self._study_id = self._open_study(identity)
-            found = self._storage.get_all_trials(self._study_id, deepcopy=False)
+            trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
         except SlipstreamError:
             raise
         except _TROUBLE as error:
             raise _unusable(self.url, error) from error
-        self._existing = {trial.number: trial for trial in found}
+        self._existing = {trial.number: trial for trial in trials}
 
     def _open_study(self, identity: Mapping[str, Any]) -> int:
         try:
@@ -207,8 +207,8 @@ class StorageMirror:
                     storage.set_trial_user_attr(trial_id, key, fact)
             if frozen_trial.state.is_finished():
                 storage.set_trial_state_values(trial_id, frozen_trial.state, frozen_trial.values)
-        kept = self._written[number] = copy.copy(frozen_trial)
-        kept.user_attrs, kept.intermediate_values = (
+        written = self._written[number] = copy.copy(frozen_trial)
+        written.user_attrs, written.intermediate_values = (
             dict(frozen_trial.user_attrs),
             dict(frozen_trial.intermediate_values),
         )

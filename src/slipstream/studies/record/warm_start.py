@@ -84,9 +84,9 @@ def warm_start(
     if folder.exists:
         with suppress(CheckpointError), Ledger(folder.ledger, read_only=True) as ledger:
             if (
-                kept := ledger.get_metadata(METADATA_KEY)
+                stored := ledger.get_metadata(METADATA_KEY)
             ) is not None:  # else it was killed as it began
-                return WarmStart(**kept)
+                return WarmStart(**stored)
     path, source = lookup(config.from_study)
     named = f"`study.from_study: {config.from_study}`"
     if source is None:
@@ -113,20 +113,20 @@ def warm_start(
     searched = SearchSpace.from_stored(section.space if isinstance(section.space, Mapping) else {})
     with Ledger(source.ledger, read_only=True) as ledger:
         trials = ledger.trials()
-        done = [one for one in trials if one.state != "running" and one.score is not None]
-        found = []
+        done = [trial for trial in trials if trial.state != "running" and trial.score is not None]
+        usable = []
         for trial in done:
             params = _params(trial, searched, values, space, base)
             violations = _violations(ledger, trial, config.constraints)
             if params is not None and len(violations) == len(config.constraints):
-                found.append({"params": params, "score": trial.score, "violations": violations})
+                usable.append({"params": params, "score": trial.score, "violations": violations})
         behind = (ledger.get_metadata(METADATA_KEY) or {}).get("num_started", 0)
-    if not found:
+    if not usable:
         why = "no finished trial"
         if done:
             why = f"{plural(len(done), 'finished trial')}, none with settings in this search space"
         raise ConfigError(f"{named}: that study has {why}. Name another one, or leave it out.")
-    return WarmStart(source.name, found, len(done) - len(found), len(trials) + behind)
+    return WarmStart(source.name, usable, len(done) - len(usable), len(trials) + behind)
 
 
 def check_holdout(config: StudyConfig, folds: Mapping[str, Any], register: HoldoutRegister) -> None:
@@ -176,20 +176,20 @@ def _params(
 
     A setting that only one of the studies searches has one value in the other's config.
     """
-    own = base.as_mapping()
+    base_values = base.as_mapping()
     try:
         settings = {
-            path: one.to_value(trial.suggestion.params[path])
-            for path, one in searched.ranges.items()
+            path: range_.to_value(trial.suggestion.params[path])
+            for path, range_ in searched.ranges.items()
         }
         for path in settings.keys() - space.ranges.keys():
-            if encode_choice(settings[path]) != encode_choice(get_by_path(own, path)):
+            if encode_choice(settings[path]) != encode_choice(get_by_path(base_values, path)):
                 return None
         return {
-            path: one.to_suggestion(
+            path: range_.to_suggestion(
                 settings[path] if path in settings else get_by_path(values, path)
             )
-            for path, one in space.ranges.items()
+            for path, range_ in space.ranges.items()
         }
     except (KeyError, ValueError):
         return None

@@ -229,7 +229,7 @@ class ResourceEstimate:
     @property
     def largest_on_disk(self) -> tuple[str, int]:
         """The largest item on disk, and its bytes."""
-        return max(self.on_disk.items(), key=lambda one: one[1])
+        return max(self.on_disk.items(), key=lambda item: item[1])
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,10 @@ class _SegmentTiming:
     @property
     def spent(self) -> dict[str, float]:
         """Seconds of workers, by phase."""
-        return {kind: sum(one.seconds.get(kind, 0.0) for one in self.outcomes) for kind in SPENT_ON}
+        return {
+            kind: sum(outcome.seconds.get(kind, 0.0) for outcome in self.outcomes)
+            for kind in SPENT_ON
+        }
 
     @property
     def training(self) -> float:
@@ -648,7 +651,7 @@ def estimate_resources(
     )
     weights = [config.agent.weight_bytes(spec) for config in draws]
     policy = int(np.mean(weights)) + _POLICY_BYTES
-    done = max(weights) + _POLICY_BYTES + max(one.agent.state_bytes(spec) for one in draws) // 2
+    done = max(weights) + _POLICY_BYTES + max(draw.agent.state_bytes(spec) for draw in draws) // 2
     trained = min(together, confirmed)
 
     def kept(members: int, finals: int = 0) -> dict[str, int]:

@@ -251,8 +251,8 @@ class Session:
             outcomes = self.pool.collect(_POLL_SECONDS)
             if outcomes:
                 self.ledger.add_outcomes(outcomes)
-                there = {outcome.name for outcome in outcomes}
-                missing = [slot for slot in missing if slot.name not in there]
+                names = {outcome.name for outcome in outcomes}
+                missing = [slot for slot in missing if slot.name not in names]
                 for outcome in outcomes:
                     count(outcome)
         self.record_time(phase)

@@ -69,9 +69,9 @@ class StudyPlan:
         self, draws: Sequence[RunConfig], study: StudyConfig | None = None
     ) -> StudyPlan:
         """Return a plan with other sampled configs, and optionally another `study` section."""
-        made = replace(self, study=study or self.study)
-        vars(made)["sampled_configs"] = tuple(draws)
-        return made
+        plan = replace(self, study=study or self.study)
+        vars(plan)["sampled_configs"] = tuple(draws)
+        return plan
 
     def with_limit(self, path: str, most: int) -> StudyPlan | None:
         """Return a plan with a setting capped at `most`; None if the sizes do not agree.
@@ -84,9 +84,9 @@ class StudyPlan:
             return self.with_configs(
                 self.sampled_configs, _with_value(self.study, path.split(".")[1:], most)
             )
-        found = [limited(config, path, most) for config in self.sampled_configs]
-        draws = [config for config in found if config is not None]
-        return self.with_configs(draws) if len(draws) == len(found) else None
+        limits = [limited(config, path, most) for config in self.sampled_configs]
+        draws = [config for config in limits if config is not None]
+        return self.with_configs(draws) if len(draws) == len(limits) else None
 
     def suggest_sizes(
         self, paths: Iterable[str], enough: Callable[[StudyPlan], bool]
@@ -128,7 +128,7 @@ class StudyPlan:
         rungs.pop(end, None)
         milestones = (*sorted(rungs), end)
         steps = tuple(milestone * config.iteration_steps for milestone in milestones)
-        return Stages(milestones, steps, tuple(rungs[one] for one in milestones[:-1]))
+        return Stages(milestones, steps, tuple(rungs[milestone] for milestone in milestones[:-1]))
 
     def member(self, slot: Slot, config: RunConfig) -> Member:
         """Return the member in a slot; its seed depends only on the study's seed and the slot."""

@@ -96,19 +96,19 @@ def lower_bounds(
     """
     days = excess[0].shape[1]
     if days < MIN_BOUND_DAYS:
-        known = np.array([sharpe(one, periods) for one in excess])
+        known = np.array([sharpe(path, periods) for path in excess])
         return Bounds(known, np.full(len(excess), np.nan))
     weight = day_weights(days, draws, mean_block, seed)
     random = np.random.Generator(np.random.PCG64([seed, 1]))
     ratio, lower, methods = [], [], []
-    for one in excess:
-        seeds = len(one)
+    for paths in excess:
+        seeds = len(paths)
         drawn = random.multinomial(seeds, np.full(seeds, 1.0 / seeds), draws)
-        ratio.append(sharpe(one, periods))
+        ratio.append(sharpe(paths, periods))
         bounds = {
-            RESAMPLED: float(np.quantile(_resampled_ratios(one, weight, drawn, periods), level)),
-            MERTENS: mertens_bound(one, periods, level),
-            NEWEY_WEST: newey_west_bound(one, periods, level),
+            RESAMPLED: float(np.quantile(_resampled_ratios(paths, weight, drawn, periods), level)),
+            MERTENS: mertens_bound(paths, periods, level),
+            NEWEY_WEST: newey_west_bound(paths, periods, level),
         }
         method = min(bounds, key=bounds.__getitem__)
         lower.append(bounds[method])
@@ -144,7 +144,7 @@ def newey_west_bound(excess: Floats, periods: float, level: float) -> float:
     """
     ratio, scaled = _standardize(excess)
     influence = scaled - 0.5 * ratio * (scaled**2 - 1.0)
-    variance = float(np.mean([long_run_variance(one) for one in influence]))
+    variance = float(np.mean([long_run_variance(values) for values in influence]))
     return _normal_quantile_bound(variance, ratio, excess, periods, level)
 
 
@@ -163,8 +163,8 @@ def _normal_quantile_bound(
     if ratio == 0.0:
         return 0.0
     seeds, days = excess.shape
-    each = [sharpe(one[None], 1.0) for one in excess]
-    between = float(np.var(each, ddof=1)) / seeds if seeds > 1 else 0.0
+    sharpes = [sharpe(path[None], 1.0) for path in excess]
+    between = float(np.var(sharpes, ddof=1)) / seeds if seeds > 1 else 0.0
     error = NormalDist().inv_cdf(1.0 - level) * math.sqrt(variance / days + between)
     return (ratio - error) * math.sqrt(periods)
 
@@ -265,18 +265,20 @@ def select_winner(
             n]; None if they are not tested.
     """
     shared = level / len(excess)
-    found = lower_bounds([*excess, -benchmark[None]], periods, shared, draws, mean_block, seed)
-    bounds = Bounds(found.ratio[:-1], found.lower[:-1])
-    own = bounds.lower
+    bounds_with_benchmark = lower_bounds(
+        [*excess, -benchmark[None]], periods, shared, draws, mean_block, seed
+    )
+    bounds = Bounds(bounds_with_benchmark.ratio[:-1], bounds_with_benchmark.lower[:-1])
+    lower = bounds.lower
     if benchmark.any():  # drawn as above: the same seeds and days
-        mine = [one + benchmark for one in excess]
-        own = lower_bounds(mine, periods, shared, draws, mean_block, seed).lower
+        mine = [path + benchmark for path in excess]
+        lower = lower_bounds(mine, periods, shared, draws, mean_block, seed).lower
     timed = None
     if timing is not None:
         timed = lower_bounds(timing, periods, shared, draws, mean_block, seed).lower
-    cash, best = float(found.lower[-1]), int(np.argmax(bounds.lower))
+    cash, best = float(bounds_with_benchmark.lower[-1]), int(np.argmax(bounds.lower))
     highest, days, winner = float(bounds.lower[best]), len(benchmark), None
-    able = (bounds.lower > max(cash, 0.0)) & (own > 0.0)
+    able = (bounds.lower > max(cash, 0.0)) & (lower > 0.0)
     shown = able if timed is None else able & (timed > 0.0)
     if days < MIN_BOUND_DAYS:
         best = int(np.argmax(bounds.ratio))
@@ -297,9 +299,9 @@ def select_winner(
     else:
         reason = (
             f"the best candidate beats {rival}, but the lower bound of its own Sharpe ratio is "
-            f"{own[best]:.2f}, not above 0"
+            f"{lower[best]:.2f}, not above 0"
         )
-    return WinnerSelection(bounds, own, timed, cash, best, winner, reason)
+    return WinnerSelection(bounds, lower, timed, cash, best, winner, reason)
 
 
 def spa_p_value(returns: Floats, chosen: int, weight: Floats) -> float:
@@ -368,7 +370,7 @@ def score_interval(
             )
             for fold, place in zip(folds, places, strict=True)
         ]
-        scores = [fold_score(one, market, objective).score for one in drawn]
+        scores = [fold_score(backtest, market, objective).score for backtest in drawn]
         values.append(trial_score(scores, penalty))
     return _interval(np.array(values))
 

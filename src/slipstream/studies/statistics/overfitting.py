@@ -106,13 +106,13 @@ def compute_pbo(matrix: Floats, blocks: int = BLOCKS) -> PBO | NotComputed:
         part = halves[start : start + _HALVES_PER_BATCH]
         one = _sharpe_of_halves(part, counts, sums, squares, shift)
         two = _sharpe_of_halves(1.0 - part, counts, sums, squares, shift)
-        for here, there in ((one, two), (two, one)):
-            best = _argmax_first(here)
-            mine = np.take_along_axis(there, best[:, None], axis=1)
-            below = np.count_nonzero(there < mine - _TIE, axis=1)
-            tied = np.count_nonzero(np.abs(there - mine) <= _TIE, axis=1)
+        for in_sample, out_of_sample in ((one, two), (two, one)):
+            best = _argmax_first(in_sample)
+            mine = np.take_along_axis(out_of_sample, best[:, None], axis=1)
+            below = np.count_nonzero(out_of_sample < mine - _TIE, axis=1)
+            tied = np.count_nonzero(np.abs(out_of_sample - mine) <= _TIE, axis=1)
             ranks.append(below + 0.5 * (tied + 1))
-            inside.append(np.take_along_axis(here, best[:, None], axis=1)[:, 0])
+            inside.append(np.take_along_axis(in_sample, best[:, None], axis=1)[:, 0])
             outside.append(mine[:, 0])
     share = np.concatenate(ranks) / (columns + 1)
     return PBO(
@@ -247,12 +247,14 @@ def detectable_sharpe(
     shared = {"folds": max(candidates, 1), "holdout": 1}
     return {
         name: {
-            "years": each,
-            "span": span(round(each * per_year), per_year),
+            "years": num_years,
+            "span": span(round(num_years * per_year), per_year),
             "candidates": shared[name],
-            "sharpe": min_detectable_sharpe(round(each * per_year), per_year, level / shared[name]),
+            "sharpe": min_detectable_sharpe(
+                round(num_years * per_year), per_year, level / shared[name]
+            ),
         }
-        for name, each in years.items()
+        for name, num_years in years.items()
     }
 
 

@@ -154,7 +154,7 @@ def check_constraints(constraints: Iterable[str], available: Sequence[str], repo
     Raises:
         ConfigError: a metric is not reported; with those that are.
     """
-    odd = next((one for one in constraints if one not in available), None)
+    odd = next((constraint for constraint in constraints if constraint not in available), None)
     if odd is not None:
         raise ConfigError(
             f"`study.constraints` names `{odd}`, which {reporter} does not report. It reports "
@@ -171,7 +171,7 @@ def constraint_values(
     quiet block compensate for a ruinous one.
     """
     return {
-        name: (float(np.max([one[name] for one in backtests.metrics])), float(most))
+        name: (float(np.max([metric[name] for metric in backtests.metrics])), float(most))
         for name, most in constraints.items()
     }
 
@@ -288,19 +288,19 @@ def backtest_paths(folds: Sequence[DailyReturns], fold_map: FoldMap) -> Backtest
             (folds[fold], folds[fold].group == fold_map.groups[fold].index(group))
             for group, fold in enumerate(path)
         ]
-        stamps = np.concatenate([backtests.days[own] for backtests, own in rows])
+        stamps = np.concatenate([backtests.days[row] for backtests, row in rows])
 
         def line(name: str, stamps: Days = stamps, rows: Any = rows) -> Floats | None:
             """The series of that name along the path; None if a fold has none."""
             parts = [getattr(backtests, name) for backtests, _ in rows]
             if any(part is None for part in parts):
                 return None
-            own = [part[place] for part, (_, place) in zip(parts, rows, strict=True)]
-            return compound_by_day(stamps, np.concatenate(own))[1]
+            row = [part[place] for part, (_, place) in zip(parts, rows, strict=True)]
+            return compound_by_day(stamps, np.concatenate(row))[1]
 
         lines.append((line("returns"), line("benchmark"), line("timing")))
     returns, benchmarks, timings = zip(*lines, strict=True)
-    known = [one for one in timings if one is not None]
+    known = [timing for timing in timings if timing is not None]
     timing = np.mean(known, axis=0) if len(known) == len(lines) else None
     return BacktestPaths(np.unique(stamps), np.array(returns), benchmarks[0], timing)
 
@@ -365,13 +365,13 @@ def daily_benchmark_returns(trials: Sequence[Sequence[DailyReturns]], days: Days
         trials: as for `daily_return_matrix`; the first trial with a day provides its value.
         days: days of the matrix.
     """
-    found = np.zeros(len(days))
+    daily = np.zeros(len(days))
     for folds in reversed(trials):
         mine, returns = _mean_by_day(
             [compound_by_day(backtests.days, backtests.benchmark) for backtests in folds]
         )
-        found[np.searchsorted(days, mine)] = returns
-    return found
+        daily[np.searchsorted(days, mine)] = returns
+    return daily
 
 
 def align_series(series: Sequence[tuple[Days, Floats, Floats]]) -> tuple[Days, Floats, Floats]:
@@ -382,11 +382,11 @@ def align_series(series: Sequence[tuple[Days, Floats, Floats]]) -> tuple[Days, F
     Args:
         series: days, daily returns minus the benchmark's, and the benchmark's, of each series.
     """
-    days = np.unique(np.concatenate([own for own, _, _ in series]))
+    days = np.unique(np.concatenate([values for values, _, _ in series]))
     benchmark = np.zeros(len(days))
-    for own, _, rival in reversed(series):  # the first one that has a day decides
-        benchmark[np.searchsorted(days, own)] = rival
+    for values, _, rival in reversed(series):  # the first one that has a day decides
+        benchmark[np.searchsorted(days, values)] = rival
     excess = np.tile(-benchmark, (len(series), 1))
-    for row, (own, returns, _) in enumerate(series):
-        excess[row, np.searchsorted(days, own)] = returns
+    for row, (values, returns, _) in enumerate(series):
+        excess[row, np.searchsorted(days, values)] = returns
     return days, excess, benchmark

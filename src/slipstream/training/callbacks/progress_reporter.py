@@ -156,8 +156,12 @@ def vectorized_line(num_envs: int, backend: str) -> str:
 def evaluation_line(event: on.Evaluated) -> str:
     """Format a split's score at a step, and whether it is the best so far."""
     score = f"{split_name(event.split)} score {mean_and_range(event.scores)}"
-    better, of = sum(event.best), len(event.scores)
-    best = ("  new best" if of == 1 else f"  new best for {better} of {of}") if better else ""
+    num_better, total = sum(event.best), len(event.scores)
+    best = (
+        ("  new best" if total == 1 else f"  new best for {num_better} of {total}")
+        if num_better
+        else ""
+    )
     return f"{event.progress.steps:>12,} steps  {score}{best}"
 
 

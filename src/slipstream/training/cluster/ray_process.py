@@ -273,16 +273,18 @@ class _Driver:
     def _fill(self) -> None:
         """Start as many actors as fit; they wait while others use the resources."""
         capacity = self.capacity()
-        wanted = sum(capacity.values())
+        num_slots = sum(capacity.values())
         if self._options.max_workers is not None:
             refused = sum(slot.refused for slot in self._slots.values())
-            wanted = min(wanted, self._options.max_workers + refused)
-        while len(self._slots) < wanted:
+            num_slots = min(num_slots, self._options.max_workers + refused)
+        while len(self._slots) < num_slots:
             self._slots[self._started] = _Slot(self._started, self)
             self._started += 1
         total = ray.cluster_resources()
         cpus, gpus = (total.get(kind, 0.0) for kind in ("CPU", "GPU"))
-        self.send("capacity", wanted, f"{cpus:g} cores and {gpus:g} GPUs (nodes: {len(capacity)})")
+        self.send(
+            "capacity", num_slots, f"{cpus:g} cores and {gpus:g} GPUs (nodes: {len(capacity)})"
+        )
 
 
 def _join(options: ClusterOptions, work: ClusterWork) -> None:

@@ -274,11 +274,11 @@ class Pool:
 
     def _fit_cores(self) -> None:
         """Adjust the number of slots to the usable cores; running workers finish their segment."""
-        wanted = usable_cores()
-        while len(self._slots) < wanted:
+        num_cores = usable_cores()
+        while len(self._slots) < num_cores:
             self._slots.append(WorkerSlot())
         idle = [slot for slot in self._slots if slot.batch is None]
-        for slot in idle[: max(0, len(self._slots) - wanted)]:
+        for slot in idle[: max(0, len(self._slots) - num_cores)]:
             self._slots.remove(slot)
             if slot.worker is not None:
                 slot.worker.request_stop()

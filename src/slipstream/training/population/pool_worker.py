@@ -351,7 +351,9 @@ class SegmentService(NodeService):
         work = self._request
         states = {} if work is None else work.newer(work.sent)
         drain_progress = (
-            [] if work is None else [MemberProgress(*one) for one in work.live.drain_progress()]
+            []
+            if work is None
+            else [MemberProgress(*fields) for fields in work.live.drain_progress()]
         )
         return pickle.dumps(Reply(states, drain_progress)) if states or drain_progress else b""
 

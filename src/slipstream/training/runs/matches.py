@@ -247,19 +247,21 @@ def load_learner(
         ConfigError: it is not a policy for two players, or `member` is given for a single policy.
         CheckpointError: there is no policy yet, or it is damaged.
     """
-    run, own = (path, None) if isinstance(path, Run) else find_run(path, trust) or (None, None)
+    run, run_member = (
+        (path, None) if isinstance(path, Run) else find_run(path, trust) or (None, None)
+    )
     deployed = None if run is not None else deployed_folder(Path(path))
-    if member is not None and (own is not None or deployed is not None):
+    if member is not None and (run_member is not None or deployed is not None):
         raise ConfigError(
             f"{path} is a single policy. Remove --member, or give its run's directory."
         )
     if deployed is not None:
-        found = DeployedPolicy.open(deployed, trust)
-        check_game(found.config.env_name)
-        return found.config, Player(deployed.absolute().name, found.policy, path=str(deployed))
+        policy = DeployedPolicy.open(deployed, trust)
+        check_game(policy.config.env_name)
+        return policy.config, Player(deployed.absolute().name, policy.policy, path=str(deployed))
     run = run or Run.open(Path(path))  # raises an error that explains the problem
     check_game(run.config.env_name)
-    return run.config, load_player(run, own if member is None else member)
+    return run.config, load_player(run, run_member if member is None else member)
 
 
 def list_bots(env_name: str) -> list[str]:
@@ -276,8 +278,8 @@ def load_snapshots(run: Run) -> Player:
     Raises:
         ConfigError: it was not trained against snapshots.
     """
-    member, found = run.best.highest, run.load_checkpoint()
-    tensors = {} if found is None else found[0]
+    member, checkpoint = run.best.highest, run.load_checkpoint()
+    tensors = {} if checkpoint is None else checkpoint[0]
     state = {k: v[member : member + 1] for k, v in strip_prefix(_OPPONENTS, tensors).items()}
     game = _game(run.config.env_name)
     past = game.past(run.config.env_settings, run.best_policy(member), state)
@@ -312,10 +314,10 @@ def load_opponent(env_name: str, text: str, trust: bool = False) -> Player:
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor a run "
             f"directory; {did_you_mean(text, known)}"
         )
-    found = find_run(text, trust)
-    if found is None:
+    run_and_member = find_run(text, trust)
+    if run_and_member is None:
         return Player(short_name(text), path=text)
-    return load_player(*found)
+    return load_player(*run_and_member)
 
 
 def find_run(path: str | os.PathLike[str], trust: bool = False) -> tuple[Run, int | None] | None:
@@ -333,8 +335,8 @@ def find_run(path: str | os.PathLike[str], trust: bool = False) -> tuple[Run, in
     if folder.parent.name != BEST or not (folder.parents[1] / CONFIG).is_file():
         return None
     run = Run.open(folder.parents[1], trust=trust)
-    own = next((m for m in run.best.members if run.best.folder_of(m).name == folder.name), None)
-    return None if own is None else (run, own)
+    member = next((m for m in run.best.members if run.best.folder_of(m).name == folder.name), None)
+    return None if member is None else (run, member)
 
 
 def best_response_config(config: RunConfig, place: str, drawn: bool) -> dict[str, Any]:
@@ -412,17 +414,17 @@ def play(
     result, length = np.zeros(games, np.int64), np.zeros(games, np.int64)
     numbers, alike = np.arange(games), False
     for player in range(2):
-        own = numbers[numbers % 2 == player]
-        if not len(own):
+        seat_games = numbers[numbers % 2 == player]
+        if not len(seat_games):
             continue
         environment = environment_against(env_name, base, player, player2, drawn)
         _check_fit(environment, player1)
         players = environment.part(Players)
         alike = players is not None and bool(players.deterministic_opponents)
-        size = min(num_envs, len(own))
+        size = min(num_envs, len(seat_games))
         with environment.make_eval_envs("train", size, 1, backend, MAX_EVAL_STEPS) as env:
-            for first in range(0, len(own), size):
-                part = own[first : first + size]
+            for first in range(0, len(seat_games), size):
+                part = seat_games[first : first + size]
                 result[part], length[part] = _block(env, player1.policy, part, seed)
     return MatchResult(player1.name, player2.name, result, numbers % 2 == 0, length, alike)
 
@@ -442,12 +444,16 @@ def environment_against(
 def _check_fit(environment: Environment, player: Player) -> None:
     policy, spec = player.policy, environment.spec
     assert policy is not None
-    here, theirs = spec.observation_shape, policy.observation_shape
-    acts, wanted = policy.actions.description(), ActionMap(spec.action_space).description()
-    if (here, wanted) != (theirs, acts):
+    env_shape, policy_shape = spec.observation_shape, policy.observation_shape
+    policy_actions, env_actions = (
+        policy.actions.description(),
+        ActionMap(spec.action_space).description(),
+    )
+    if (env_shape, env_actions) != (policy_shape, policy_actions):
         raise ConfigError(
-            f"{player.name} has observations {theirs} and actions {acts}, but this game has {here} "
-            f"and {wanted}. Choose a policy trained with the same settings of `env`."
+            f"{player.name} has observations {policy_shape} and actions {policy_actions}, but this "
+            f"game has {env_shape} and {env_actions}. Choose a policy trained with the same "
+            "settings of `env`."
         )
 
 
@@ -478,8 +484,8 @@ def write_match_results(
     Args:
         member: member of the run whose policy played; None for the best one.
     """
-    said = {"seed": seed, "policy": _weights_of(run, member)}
-    write_hashed(run.path / _FILE, {**said, "games": [games.as_dict() for games in played]})
+    header = {"seed": seed, "policy": _weights_of(run, member)}
+    write_hashed(run.path / _FILE, {**header, "games": [games.as_dict() for games in played]})
 
 
 def _weights_of(run: Run, member: int | None = None) -> str:
@@ -498,7 +504,7 @@ def read_match_results(run: Run) -> list[dict[str, Any]]:
     """
     name = shlex.quote(str(run.path))
     remedy = f"Delete it: `slipstream evaluate {name} --games 1000` writes it again."
-    found = read_json(run.path / _FILE, CheckpointError, remedy, _SHAPE)
-    if found is None or ("policy" in found and found["policy"] != _weights_of(run)):
+    content = read_json(run.path / _FILE, CheckpointError, remedy, _SHAPE)
+    if content is None or ("policy" in content and content["policy"] != _weights_of(run)):
         return []
-    return list(found["games"])
+    return list(content["games"])

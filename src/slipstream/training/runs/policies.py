@@ -102,10 +102,12 @@ def evaluate_policies(
         check_fit(policy, environment)
     for split in splits:
         with closing(final_evaluator(config, environment, split)) as evaluator:
-            tracks[split] = [evaluator.run(one, record=record)[0] for one in policies.values()]
-            said = lost_sentence(evaluator.drain_faults())
-        if said:
-            print(said, file=sys.stderr)
+            tracks[split] = [
+                evaluator.run(policy, record=record)[0] for policy in policies.values()
+            ]
+            lost_text = lost_sentence(evaluator.drain_faults())
+        if lost_text:
+            print(lost_text, file=sys.stderr)
     independent = environment.spec.market is None
     return EvaluationResult.from_episodes(
         tracks, tuple(policies), best_member, independent=independent
@@ -115,21 +117,21 @@ def evaluate_policies(
 def check_fit(policy: Policy, environment: Environment) -> None:
     """Raise a ConfigError if the environment's spaces differ from those of the policy."""
     check_training_context(policy.training_context, environment.training_context)
-    here = environment.spec.observation_shape
-    if here != policy.observation_shape:
+    env_shape = environment.spec.observation_shape
+    if env_shape != policy.observation_shape:
         raise ConfigError(
             f"The policy was trained on observations of shape {policy.observation_shape}, but "
-            f"these prices have {here}. Choose the same number of symbols and columns as in "
+            f"these prices have {env_shape}. Choose the same number of symbols and columns as in "
             "training."
         )
-    own, theirs = (
+    policy_actions, theirs = (
         policy.actions.description(),
         ActionMap(environment.spec.action_space).description(),
     )
-    if own != theirs:
+    if policy_actions != theirs:
         raise ConfigError(
-            f"The policy has actions {own}, but this environment requires {theirs}. Choose "
-            "settings with the same actions as in training."
+            f"The policy has actions {policy_actions}, but this environment requires {theirs}. "
+            "Choose settings with the same actions as in training."
         )
 
 
@@ -156,8 +158,8 @@ def sample_observations(
 
     with closing(env):
         run_episodes(env, act, episodes, 0, num_envs=num_envs, steps=most // num_envs, record=False)
-    masks = [one.mask for one in seen if one.mask is not None]
-    return np.concatenate([one.obs for one in seen]), np.concatenate(masks) if masks else None
+    masks = [inputs.mask for inputs in seen if inputs.mask is not None]
+    return np.concatenate([inputs.obs for inputs in seen]), np.concatenate(masks) if masks else None
 
 
 def data_mismatch(run: Run, environment: Environment) -> list[str]:
@@ -205,8 +207,10 @@ class DeployedPolicy:
                 "the run's directory, which has the config. `slipstream model-card RUN --out "
                 "FOLDER` exports both."
             )
-        made = manifest.get("id")
-        check_trust(folder, manifest["run"], trust, made if isinstance(made, str) else "-")
+        policy_id = manifest.get("id")
+        check_trust(
+            folder, manifest["run"], trust, policy_id if isinstance(policy_id, str) else "-"
+        )
         _check_facts(folder, manifest)
         config = RunConfig.from_mapping(manifest["run"])
         return cls(folder, unpack(tensors, manifest.get("policy")), config, manifest)
@@ -226,20 +230,23 @@ class DeployedPolicy:
         known = self.policy.training_context
         if known.get("symbols") and (data is None or self._is_own(Path(data))):
             self._check_new(start)
-        found = load_environment(
+        environment = load_environment(
             self.config.env_name,
             self.config.env_settings,
             DataWindow(data, symbols, start, stop, frozen_settings(self.metadata)),
         )
         digest = known.get("data_sha256")
-        if digest is not None and found.training_context.get("data_sha256") == digest:
+        if digest is not None and environment.training_context.get("data_sha256") == digest:
             self._check_new(start)  # these are the same prices in another folder
-        return found
+        return environment
 
     def _is_own(self, folder: Path) -> bool:
         """Return whether a folder contains the study's own prices."""
-        own = (self.config.env_settings.get("data") or {}).get("folder")
-        return own is not None and Path(own).expanduser().resolve() == folder.expanduser().resolve()
+        data_folder = (self.config.env_settings.get("data") or {}).get("folder")
+        return (
+            data_folder is not None
+            and Path(data_folder).expanduser().resolve() == folder.expanduser().resolve()
+        )
 
     def _check_new(self, start: int | None) -> None:
         """Raise if a window of the study's own prices begins before their end."""
@@ -269,13 +276,13 @@ class DeployedPolicy:
 
 def forced_gate_warnings(facts: Mapping[str, Any]) -> list[str]:
     """Return warnings about forced gates from a policy's manifest, shown on every page of it."""
-    found = ["The study recommended nothing; deployed by --force-deploy."]
-    found *= bool(facts.get("forced"))
+    warnings = ["The study recommended nothing; deployed by --force-deploy."]
+    warnings *= bool(facts.get("forced"))
     for gate in facts.get("gates", ()):
         if gate["forced"] and not gate["passed"]:
             failed = f"The gate {gate['name']} failed ({gate['figure']}) and was forced"
-            found.append(f"{failed}: {gate['forced']}")
-    return found
+            warnings.append(f"{failed}: {gate['forced']}")
+    return warnings
 
 
 def _check_facts(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -337,20 +344,20 @@ def policy_metadata(path: Path, member: int | None = None) -> dict[str, str]:
         tensors, manifest = checkpoint.load(folder)
     policy = unpack(tensors, manifest.get("policy"))
     above = folder.absolute().parents[1 if folder.absolute().parent.name == BEST else 0]
-    made = read_json(above / PROVENANCE, CheckpointError, _REMEDY) or {}
+    provenance = read_json(above / PROVENANCE, CheckpointError, _REMEDY) or {}
     config = manifest.get("run") or (
         read_config(above / CONFIG) if (above / CONFIG).is_file() else {}
     )
     facts = {"policy": str(folder), **dict(_network(policy, manifest["policy"], config))}
     facts |= dict(_training_context(policy.training_context))
-    windows = ((made | manifest).get("environment") or {}).get("windows_utc_seconds") or {}
+    windows = ((provenance | manifest).get("environment") or {}).get("windows_utc_seconds") or {}
     if manifest.get("trained"):  # a deployment
         windows = {"training": manifest["trained"]}
     facts |= {f"{name} bars": " to ".join(map(stamp, span)) for name, span in windows.items()}
     facts |= dict(
         _scores(manifest, read_json(above / "result.json", CheckpointError, _REMEDY) or {})
     )
-    facts |= dict(_origin(manifest, made))
+    facts |= dict(_origin(manifest, provenance))
     return facts
 
 
@@ -392,8 +399,11 @@ def _training_context(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, name in words.items():
         if key in known:
             yield name, _words(known[key])
-    for one in known.get("features", ()):
-        yield f"feature {one['name']}", _listed({k: v for k, v in one.items() if k != "name"})
+    for feature in known.get("features", ()):
+        yield (
+            f"feature {feature['name']}",
+            _listed({k: v for k, v in feature.items() if k != "name"}),
+        )
     settings = known.get("settings", {})
     costs = {key: settings[key] for key in settings if any(part in key for part in _COSTS)}
     for name, chosen in (
@@ -406,13 +416,13 @@ def _training_context(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _listed(values: Mapping[str, Any]) -> str:
     """Format nested values by dotted name."""
-    found = [
+    parts = [
         _listed({f"{name}.{key}": one for key, one in value.items()})
         if isinstance(value, Mapping) and value
         else f"{name} {_words(value)}"
         for name, value in values.items()
     ]
-    return ", ".join(found)
+    return ", ".join(parts)
 
 
 def _words(value: Any) -> str:

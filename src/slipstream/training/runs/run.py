@@ -260,11 +260,13 @@ class Run(SummaryRepr, os.PathLike[str]):
         training.
         """
         known = [
-            (one.best_score, one.test_score) for one in self.scores if one.best_score is not None
+            (score.best_score, score.test_score)
+            for score in self.scores
+            if score.best_score is not None
         ]
         if not known:
             return None
-        best, test = max(known, key=lambda one: one[0])
+        best, test = max(known, key=lambda scores: scores[0])
         return best if test is None else test
 
     @property
@@ -272,8 +274,8 @@ class Run(SummaryRepr, os.PathLike[str]):
         """Scores of all members; empty before the end of training."""
         members = (self.result or {}).get("members", ())
         return tuple(
-            MemberScore(**{name: one[name] for name in MemberScore._fields if name in one})
-            for one in members
+            MemberScore(**{name: member[name] for name in MemberScore._fields if name in member})
+            for member in members
         )
 
     @property
@@ -380,8 +382,10 @@ class Run(SummaryRepr, os.PathLike[str]):
         checkpoint.save(folder, tensors, facts)
         checkpoint.rotate(folder.parent, self.config.training.keep_last)
         if self.chunks:
-            kept = map(checkpoint.read_manifest, checkpoint.checkpoints(folder.parent))
-            prune_chunks(self.bulk, {file for one in kept for file in one.get("bulk", {})})
+            manifests = map(checkpoint.read_manifest, checkpoint.checkpoints(folder.parent))
+            prune_chunks(
+                self.bulk, {file for manifest in manifests for file in manifest.get("bulk", {})}
+            )
         return folder
 
     @property
@@ -412,12 +416,12 @@ class Run(SummaryRepr, os.PathLike[str]):
                 )
 
         shape = {"progress": _PROGRESS, "bulk?": {}, "state": STATE_SHAPE}
-        found = checkpoint.load_latest(
+        loaded = checkpoint.load_latest(
             self.path / CHECKPOINTS, self.notify, self.config.hash, shape, check
         )
-        if found is None:
+        if loaded is None:
             return None
-        folder, tensors, manifest = found
+        folder, tensors, manifest = loaded
         if folder != checkpoint.checkpoints(folder.parent)[-1]:
             self.notify(f"Continuing from {folder}, the newest valid checkpoint.")
         self.chunks = manifest.get("bulk", {})
@@ -539,11 +543,11 @@ class Run(SummaryRepr, os.PathLike[str]):
     def resource_usage(self) -> dict[str, float | None]:
         """Return mean resource usage over its rows; None if it was not measured."""
         columns = self.metrics()
-        found: dict[str, float | None] = {}
+        means: dict[str, float | None] = {}
         for name in ("cpu_percent", "memory_gib", "gpu_percent", "vram_gib"):
             known = [value for value in columns.get(name, ()) if isinstance(value, float)]
-            found[name] = sum(known) / len(known) if known else None
-        return found
+            means[name] = sum(known) / len(known) if known else None
+        return means
 
     def evaluations(self) -> dict[str, list[float | str | None]]:
         """Return the columns of `evaluations.csv`."""
@@ -567,10 +571,10 @@ def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool 
     Raises:
         ConfigError: the path exists already.
     """
-    wanted = out if out is not None else config.training.out
-    if not wanted:
+    requested = out if out is not None else config.training.out
+    if not requested:
         return _fresh_name(config.short_name)
-    path = Path(wanted).expanduser().absolute()
+    path = Path(requested).expanduser().absolute()
     if path_exists(path) and not path.is_dir():
         raise ConfigError(
             f"{path} is a file, but a run needs a directory of its own. Give --out a path that "
@@ -590,7 +594,7 @@ def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool 
 def is_not_a_run(path: Path) -> bool:
     """Return whether a directory is empty or contains only a run that was killed at its start."""
     with atomic_io.disk_errors(path):
-        names = {one.name for one in path.iterdir() if not atomic_io.is_partial(one)}
+        names = {entry.name for entry in path.iterdir() if not atomic_io.is_partial(entry)}
         begun = not any(
             any((path / name).iterdir()) for name in (CHECKPOINTS, BEST) if (path / name).is_dir()
         )

@@ -108,17 +108,19 @@ class WandbTracker(TensorBoardWriter):
 
     def _add(self, member: int, steps: int, values: Mapping[str, float]) -> None:
         several = len(self._parameters) > 1
-        found = {
+        logged = {
             f"member-{member:03d}/{name}" if several else name: value
             for name, value in values.items()
             if math.isfinite(value)
         }
-        self._there.log({"steps": steps, **found})
+        self._there.log({"steps": steps, **logged})
 
     def _finish(self) -> None:
         wandb: Any = import_module(WANDB)
         best = self._run.best.folder
-        policies = [one for k in self._run.members for one in self._run.best.folder_of(k).iterdir()]
+        policies = [
+            path for k in self._run.members for path in self._run.best.folder_of(k).iterdir()
+        ]
         kinds = {"report": [self._run.path / REPORT], "episodes": [self._run.path / EPISODES]}
         for kind, paths in (kinds | {"policy": policies}).items():
             artefact = wandb.Artifact(f"{self._there.id}-{kind}", type=kind)

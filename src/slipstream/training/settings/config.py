@@ -253,15 +253,15 @@ def parse_overrides(overrides: Overrides) -> dict[str, Any]:
     if isinstance(overrides, Mapping):
         return dict(overrides)
     parsed: dict[str, Any] = {}
-    for one in overrides:
-        path, equals, text = one.partition("=")
+    for override in overrides:
+        path, equals, text = override.partition("=")
         if not equals or not all(part.strip() for part in path.split(".")):
             raise ConfigError(
-                f"--set {one}: write it as section.key=value, such as agent.n_epochs=2."
+                f"--set {override}: write it as section.key=value, such as agent.n_epochs=2."
             )
         if path.strip() in parsed:
             raise ConfigError(f"{path.strip()} is set twice. Remove one of them.")
-        parsed[path.strip()] = yaml_file.parse(text, f"--set {one}")
+        parsed[path.strip()] = yaml_file.parse(text, f"--set {override}")
     return parsed
 
 
@@ -485,7 +485,7 @@ def switch_agent(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | 
     old, agent = _named_section(values.get("agent"), "agent", "ppo")
     if not isinstance(new, str) or new == old:
         return None
-    gone = {f"agent.{key}": value for key, value in agent.items()}
+    removed = {f"agent.{key}": value for key, value in agent.items()}
     training = values.get("training")
     if "env" in values and isinstance(training, Mapping):
         env, _ = _named_section(values["env"], "env", None)
@@ -498,12 +498,12 @@ def switch_agent(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | 
             for key in (*before, *after)
             if key in training and training[key] == untouched[key]
         }
-        gone |= {f"training.{key}": value for key, value in same.items()}
+        removed |= {f"training.{key}": value for key, value in same.items()}
         values["training"] = {key: value for key, value in training.items() if key not in same}
     values["agent"] = {"name": old}
-    if not gone:
+    if not removed:
         return None
-    listed = ", ".join(f"{key}={value}" for key, value in gone.items())
+    listed = ", ".join(f"{key}={value}" for key, value in removed.items())
     return (
         f"`agent.name` is {new} now: settings of {old} in the config are ignored, and {new} uses "
         f"its own defaults ({listed})."

@@ -41,10 +41,14 @@ def enter(
     """
     named, files = dict(_named(values)), dict[str, str]()
     for what, module in named.items():
-        own = import_file(Path(what), "") if module is None else sys.modules.get(module)
-        if own is not None and own.__file__ is not None and is_user_file(Path(own.__file__)):
+        module_ = import_file(Path(what), "") if module is None else sys.modules.get(module)
+        if (
+            module_ is not None
+            and module_.__file__ is not None
+            and is_user_file(Path(module_.__file__))
+        ):
             paths = {
-                str(path.resolve()) for path in source_files(own).values() if is_user_file(path)
+                str(path.resolve()) for path in source_files(module_).values() if is_user_file(path)
             }
             files |= {path: sha256(Path(path)) for path in paths}
     folder_registry.register_folder(folder, kind, name, log, tuple(named), files)
@@ -78,10 +82,10 @@ def check_trust(
         if not strange and not changed:
             return
         why = f"Changed since your command ran it: {', '.join(dict.fromkeys(strange + changed))}"
-    told = "; ".join(
+    reasons = "; ".join(
         what if where in (what, None) else f"{what} ({where})" for what, where in places.items()
     )
-    raise TrustError(f"Opening {folder} runs code named by its config: {told}. {why}. {_HOW}")
+    raise TrustError(f"Opening {folder} runs code named by its config: {reasons}. {why}. {_HOW}")
 
 
 def is_code_setting(setting: str) -> bool:
@@ -100,7 +104,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     if isinstance(name, str) and name.endswith(".py"):
         yield str(Path(name).expanduser().resolve()), None
     lists = [env.get(key) for key in _WRAPPERS] if isinstance(env, Mapping) else []
-    for one in (one for own in lists if isinstance(own, (list, tuple)) for one in own):
+    for one in (one for modules in lists if isinstance(modules, (list, tuple)) for one in modules):
         name = one.get("name") if isinstance(one, Mapping) else one
         if isinstance(name, str):
             yield f"wrapper {name}", name.partition(":")[0]
@@ -128,8 +132,8 @@ def _place(module: str) -> str | None:
     name, inside, spec = "", None, None
     for part in module.split("."):
         name = f"{name}.{part}".lstrip(".")
-        found = (finder.find_spec(name, inside) for finder in sys.meta_path)
-        spec = next((one for one in found if one is not None), None)
+        specs = (finder.find_spec(name, inside) for finder in sys.meta_path)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is None:
             return None
         inside = spec.submodule_search_locations
