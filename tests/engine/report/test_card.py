@@ -91,7 +91,7 @@ def test_what_lies_there_is_not_replaced(run, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("kept")
     for place in (tmp_path / "mine", run.path):
-        with pytest.raises(ConfigError, match="is there already"):
+        with pytest.raises(ConfigError, match="exists and is not a policy"):
             slipstream.write_model_card(run, out=place)
     assert (tmp_path / "mine/notes.txt").read_text() == "kept"
 
@@ -119,7 +119,7 @@ def test_a_studys_policy_has_a_card_and_both_commands_take_its_name(
     told, (seed,) = rows(text), study.result["holdout"]["seeds"]
     assert told["agent"].startswith("ppo, seed") and "2 complete" in told["Trials"]
     assert float(told["Mean return"].split()[0]) == pytest.approx(seed["score"], abs=0.01)
-    assert f"Study | seed {study.study.seed}" in text and "in anything but `cartpole`" in text
+    assert f"Study | seed {study.study.seed}" in text and "other than `cartpole`" in text
     capsys.readouterr()
     assert command("evaluate", "first") == 0
     assert "Report: " in capsys.readouterr().out

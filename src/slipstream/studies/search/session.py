@@ -46,8 +46,8 @@ from slipstream.training.settings.sizing import check_learner
 _MAX_PROGRESS_BYTES = 2**15  # bytes of progress that are read at once
 _POLL_SECONDS = 0.5
 _OTHER_MEMBERS = (
-    "Other members of the study may be halved likewise, without a word; --group-size puts fewer "
-    "together."
+    "Later groups of the study may be halved without another notice. A smaller --group-size avoids "
+    "it."
 )
 
 
