@@ -154,9 +154,9 @@ def test_misfits_are_explained(space, given, words):
 def test_a_masked_policy_refuses_to_act_without_its_mask():
     policy = policy_of(BOX, masked=True)
     observations = np.zeros((4, 3), np.float32)
-    with pytest.raises(ConfigError, match=r"mask=.*\(4, 3\)"):
+    with pytest.raises(ConfigError, match=r"mask.*\(4, 3\)"):
         policy.act(observations)
-    with pytest.raises(ConfigError, match=r"mask=.*\(3,\)"):
+    with pytest.raises(ConfigError, match=r"mask.*\(3,\)"):
         policy.act(observations[0])
     again = unpack(*pack(policy))
     with pytest.raises(ConfigError, match="mask"):
