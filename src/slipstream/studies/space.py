@@ -329,8 +329,8 @@ class SearchSpace:
             needed, actual = unread
             raise ConfigError(
                 f"The search space names `{setting.path}`, which is used only with `{needed}`, but "
-                f"the value is {actual[0]}. Set it in the config, or remove `{setting.path}` from "
-                "the space."
+                f"the value is {actual[0]}. Set `{needed}` in the config, or remove "
+                f"`{setting.path}` from the space."
             )
 
     @property

@@ -29,7 +29,7 @@ def test_a_field_read_only_with_another_value():
     forex = {"env": {"name": "forex", "data": {"folder": "."}}, "training": {"num_envs": 8}}
     discrete = resolve(forex)
     assert "env.rebalance_threshold" not in SearchSpace.from_mapping(None, discrete).ranges
-    with pytest.raises(ConfigError, match=r"read only with `env\.action: continuous`"):
+    with pytest.raises(ConfigError, match=r"used only with `env\.action: continuous`"):
         SearchSpace.from_mapping({"env.rebalance_threshold": "default"}, discrete)
     both = {
         "env.rebalance_threshold": "default",
@@ -138,7 +138,7 @@ def test_crypto_is_a_portfolio_and_its_rival_is_cappuccinos_space():
 
 def test_unit_orders_settings_are_refused_with_target_weights():
     base = resolve(base_of("finrl_crypto"), {"env.orders": "weights"})
-    with pytest.raises(ConfigError, match=r"env\.units.*read only with `env\.orders: units`"):
+    with pytest.raises(ConfigError, match=r"env\.units.*used only with `env\.orders: units`"):
         SearchSpace.from_mapping({"env.units.norm_cash": {"low": 2e-5, "high": 1e-3}}, base)
 
 
