@@ -185,7 +185,7 @@ class JobQueue:
         small = abs(number) < 2**63  # range of SQLite integers
         jobs = self._read("WHERE id = ?", number if small else 0)
         if not jobs:
-            raise ConfigError(f"There is no job {number}: `slipstream jobs` lists all.")
+            raise ConfigError(f"There is no job {number}: `slipstream jobs --all` lists all jobs.")
         return jobs[0]
 
     def _read(self, rest: str, *values: Any) -> list[QueuedJob]:

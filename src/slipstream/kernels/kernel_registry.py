@@ -63,7 +63,8 @@ def load_kernel(name_or_path: str) -> Kernel:
         if name_or_path not in known:
             advice = did_you_mean(name_or_path, known)
             if is_gymnasium_id(name_or_path):
-                advice = f"did you mean `gym:{name_or_path}`?"
+                identifier = name_or_path.removeprefix("gymnasium:")
+                advice = f"did you mean `gym:{identifier}`?"
             raise ConfigError(
                 f"There is no environment `{name_or_path}`; {advice} Name a "
                 "kernel file by its path (`my_env.py`), a Gymnasium environment by `gym:ID`."

@@ -37,7 +37,14 @@ def test_a_hyper_parameter_given_as_a_keyword_is_answered_with_what_works():
         slipstream.train("cartpole", overrides={"agent.learning_rate": 1e-3}, total_timesteps=0)
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "ALE/Pong-v5", "minigrid:MiniGrid-Empty-5x5-v0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("CartPole-v1", "ALE/Pong-v5", "minigrid:MiniGrid-Empty-5x5-v0"),
+        "gymnasium:CartPole-v1",
+    ],
+)
 def test_an_id_of_gymnasium_is_answered_with_its_prefix(name):
-    with pytest.raises(ConfigError, match=f"did you mean `gym:{name}`"):
+    identifier = name.removeprefix("gymnasium:")
+    with pytest.raises(ConfigError, match=f"did you mean `gym:{identifier}`"):
         slipstream.train(name)
