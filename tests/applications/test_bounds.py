@@ -53,7 +53,7 @@ def settings_of(kernel: str, path: str, value: Any) -> dict[str, Any]:
     ],
 )
 def test_slips_of_the_keyboard(kernel: str, path: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=rf"`env.{path}`: .*(less|greater) than or equal to"):
+    with pytest.raises(ConfigError, match=rf"`env.{path}` must be at (most|least) "):
         load_kernel(kernel).configure(settings_of(kernel, path, value))
 
 

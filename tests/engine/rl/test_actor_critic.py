@@ -307,7 +307,7 @@ def test_the_best_action_is_found(name):
     [
         (gymnasium.spaces.Discrete(3), "dqn or ppo"),
         (gymnasium.spaces.MultiDiscrete([3, 2]), "{name: ppo}"),
-        (gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32), "it finite bounds"),
+        (gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32), "needs bounded actions"),
     ],
 )
 def test_what_does_not_fit_is_refused(name, action, words):

@@ -359,7 +359,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     ]:
         config = config_of(name)
         environment = resolve_environment(config.env_name, config.env_settings)
-        with pytest.raises(ConfigError, match=rf"takes {action}.*{fit}"):
+        with pytest.raises(ConfigError, match=rf"got {action}.*{fit}"):
             Shard(environment, config.agent, [0], range(1), 2)
     with pytest.raises(ConfigError, match="did you mean `dueling`"):
         config_of("cartpole", **{"agent.duelling": True})

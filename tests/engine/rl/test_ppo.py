@@ -232,5 +232,5 @@ def test_bytes_of_an_update_cover_what_it_keeps(experience, dtype):
 
 
 def test_the_compiled_form_takes_no_images(experience):
-    with pytest.raises(ConfigError, match=r"leave training\.learner at auto"):
+    with pytest.raises(ConfigError, match=r"Set training\.learner to auto"):
         PPO(PPOConfig(n_steps=8, batch_size=32), experience.spec((1, 8, 8), dtype=np.uint8), [0], 8)

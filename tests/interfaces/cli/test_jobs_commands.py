@@ -161,7 +161,7 @@ def test_a_job_that_is_still_loading_is_stopped_by_its_folder(slipstream, tmp_pa
     monkeypatch.setattr("slipstream.jobs.job_process.find_process", lambda _: process)
     with user_queue() as queue:
         handle = queue.acquire_lock(queue.job(1))  # as its process does
-        assert "Resume it with: slipstream resume 'a b'" in slipstream("stop", "a b").out
+        assert "Resume with: slipstream resume 'a b'" in slipstream("stop", "a b").out
         assert queue.job(1).target_state == "stopped" and not queue.is_running(queue.job(1))
         queue.retry(queue.job(1))
         handle = queue.acquire_lock(queue.job(1))

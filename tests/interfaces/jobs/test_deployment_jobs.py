@@ -80,7 +80,7 @@ def test_studies_are_watched_in_the_background(told: Told) -> None:
     assert "no study matches night*" in (folder / "log.txt").read_text()
     told("deploy", "--watch", "night*", "--name", "demo", "--run-once", code=2)  # another one does
     command = "slipstream deploy --name demo --watch 'night*'"
-    assert f"after the current check. Resume it with: {command}\n" in told("stop", str(folder))
+    assert f"after the current check. Resume with: {command}\n" in told("stop", str(folder))
     deadline = time.monotonic() + 30
     while "No process works on it" not in (status := told("status", str(folder))):
         assert time.monotonic() < deadline, status

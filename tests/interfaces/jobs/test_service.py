@@ -101,7 +101,9 @@ def test_the_smallest_limit_of_jobs_under_way_governs(service):
         service.scale(job, 8)
     with pytest.raises(ConfigError, match="`vectorized` must be keys with values, it is 8"):
         service.submit("cartpole", 8)
-    with pytest.raises(ConfigError, match=r"`vectorized\.env_type`: .*SubprocVecEnv") as caught:
+    with pytest.raises(
+        ConfigError, match=r"`vectorized\.env_type` must be .*SubprocVecEnv"
+    ) as caught:
         VectorizedEnvConfig(env_type="Dummy")
     assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"num_envs is set by `vectorized`"):

@@ -122,7 +122,7 @@ def test_a_place_is_found_by_its_share():
         ({"opponents": {"nowhere.onnx": 1}}, "does not exist"),
         ({"opponents": {"random": 0}}, "All weights"),
         ({"opponents": {}}, "opponents"),
-        ({"opponents": {"random": -1}}, "greater than or equal to 0"),
+        ({"opponents": {"random": -1}}, "must be at least 0, got -1"),
         ({"slots": 0}, "slots"),
         ({"pool": 3}, "pool"),
         ({"sampling": "pfsp"}, "duel declares no winner"),
