@@ -76,6 +76,13 @@ _RENAMED = {
     "tune-machine": "autotune",
 }
 # Members of the classes `Agent` and `Config` that were renamed before the first release.
+RENAMED_KERNEL_PARTS = {
+    "ahead": "prefetch",
+    "conclude": "finalize_episode",
+    "picture": "render",
+    "vary": "with_params",
+    "SETTINGS": "DEFAULT_HYPERPARAMS",
+}
 _RENAMED_AGENT_MEMBERS = {
     "MOST_COPIES": "MAX_NUM_ENVS",
     "acting": "compiled_actor",

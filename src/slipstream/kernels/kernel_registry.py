@@ -6,16 +6,17 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.field_names import is_gymnasium_id, moved_module
+from slipstream.core.field_names import RENAMED_KERNEL_PARTS, is_gymnasium_id, moved_module
 from slipstream.core.plugins import find_owner, load, merge_offers, skip_on_error
 from slipstream.core.safe_io import TEXT_LIMIT, UnreadableError, read_bytes
 from slipstream.core.text import did_you_mean
@@ -140,11 +141,28 @@ def _from_module(name: str, module: ModuleType) -> Kernel:
             f"defines {', '.join(REQUIRED)}; docs/guides/custom-environment.md shows the shortest "
             "one."
         )
+    _refuse_former_names(module)
     parts = default_parts(module) | {part: getattr(module, part) for part in REQUIRED}
     parts |= {part: getattr(module, part, None) for part in OPTIONAL}
     if parts["mask"] is not None:
         parts["spec"] = _with_mask(parts["spec"])
     return Kernel(name=name, module=module, **parts)
+
+
+def _refuse_former_names(module: ModuleType) -> None:
+    """Raise a KernelError for an optional part under its former name, which nothing would read."""
+    for old, new in RENAMED_KERNEL_PARTS.items():
+        value = getattr(module, old, None)
+        if isinstance(value, FunctionType):
+            is_part = len(inspect.signature(value).parameters) == (2 if old == "vary" else 3)
+        else:
+            agents = {"ppo", "dqn", "sac", "td3"}
+            is_part = isinstance(value, dict) and not agents.isdisjoint(value)
+        if is_part and not hasattr(module, new):
+            raise KernelError(
+                f"{module.__file__}: `{old}` is called `{new}`. Rename it, or give a function of "
+                "your own another name."
+            )
 
 
 def _with_mask(spec: Callable[[Any, Any], EnvSpec]) -> Callable[[Any, Any], EnvSpec]:

@@ -98,6 +98,24 @@ def test_a_kernel_without_data_needs_no_params_data_and_load(write_kernel):
     check_environment(kernel, {"count": 4})
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def picture(s, p, d):\n    return None", "`picture` is called `render`"),
+        ("def conclude(s, p, d):\n    s.x = 0.0", "`conclude` is called `finalize_episode`"),
+        ("SETTINGS = {'ppo': {}}", "`SETTINGS` is called `DEFAULT_HYPERPARAMS`"),
+    ],
+)
+def test_parts_under_former_names_are_refused(write_kernel, text, words):
+    with pytest.raises(KernelError, match=words):
+        load_kernel(str(write_kernel(top=text)))
+
+
+def test_own_functions_may_have_former_names(write_kernel):
+    text = "def vary(x):\n    return x\n\n\nSETTINGS = 7"
+    assert load_kernel(str(write_kernel(top=text))).with_params is None
+
+
 def test_a_kernel_without_settings_needs_no_config(write_kernel):
     parts = dict.fromkeys(("Config", "Params", "Data", "load"), "")
     with pytest.raises(KernelError, match="Params has no field `width`; it has none"):
