@@ -5,7 +5,7 @@ python examples/04_step_by_hand.py [STEPS]
 Output:
 
     mean reward of the first step: 1.0
-    28,257,671 steps per second
+    26,406,393 steps per second
     108,997 episodes, 9 steps on average
 """
 
