@@ -176,7 +176,7 @@ CODE = re.compile(r"`([^`]+)`")
 # Calls that need an optional library.
 EXTRA = {".export(": "onnx", ".to_sb3(": "stable_baselines3"}
 # First words of cells on the right that are no code.
-WORDS = ("Not", "Every", "Follow", "Shown")
+WORDS = ("Not", "Every", "Selected", "Shown")
 
 
 def rows_of(page: str) -> list[tuple[str, str]]:
