@@ -16,7 +16,7 @@ from matplotlib.ticker import NullFormatter
 
 from benchmarks import measurements
 from benchmarks.comparison import comparison
-from benchmarks.row import cells, markdown, wrap_item
+from benchmarks.row import cells, markdown, peer_figures, wrap_item
 from slipstream.report import plot_style
 
 # <!-- benchmarks/results/env.json --> ... <!-- end -->: the text between is replaced by all
@@ -92,12 +92,10 @@ def _first(folder: Path) -> str:
     items = []
     for words, (file, name) in ROWS.items():
         measured, row = measurements.find(folder / f"{file}.json", name)
-        _, ours, peer, ratio, _, _ = cells(row)
+        _, ours, *_ = cells(row)
         machine = measured["machine"]
         when = f"{machine['date']}, {machine['processor'].partition('(')[0]}"
-        figures = [f"slipstream {ours}"]
-        figures += [] if peer == "-" else [f"peer {peer}"]
-        figures += [] if ratio == "-" else [f"ratio {ratio}"]
+        figures = [f"slipstream {ours}", *peer_figures(row)]
         items.append(wrap_item(f"**{words}**: {'; '.join(figures)}. Measured {when}."))
     return "\n".join(items)
 

@@ -115,16 +115,19 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _item(row: Mapping[str, Any]) -> str:
-    name, ours, peer, spread, goal, holds = cells(row)
+    name, ours, *_, goal, holds = cells(row)
     case, _, unit = name.partition(": ")
-    parts = [ours]
-    if peer != "-":
-        parts.append(f"peer {peer}")
-    if spread != "-":
-        parts.append(f"ratio {spread}")
+    parts = [ours, *peer_figures(row)]
     if goal != "-":
         parts.append(f"goal {goal}" + {"yes": ": met", "no": ": **missed**", "-": ""}[holds])
     return wrap_item(f"**{case}** ({unit}): {'; '.join(parts)}.")
+
+
+def peer_figures(row: Mapping[str, Any]) -> list[str]:
+    """Return the peer's figure and the ratio as text, as far as they were measured."""
+    _, _, peer, ratio, _, _ = cells(row)
+    figures = (("peer", peer), ("ratio", ratio))
+    return [f"{name} {figure}" for name, figure in figures if figure != "-"]
 
 
 def wrap_item(text: str) -> str:

@@ -41,12 +41,18 @@ def test_the_reference_has_what_guides_import() -> None:
     assert found > 30
 
 
-@pytest.mark.parametrize("name", ["config", "cli"])
-def test_generated_pages_are_current(name: str) -> None:
-    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/site/generated_pages.py")
+def load(name: str) -> Any:
+    """Import a module of docs/site, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"site_{name}", ROOT / f"docs/site/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["config", "cli"])
+def test_generated_pages_are_current(name: str) -> None:
+    module = load("generated_pages")
     written = (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8")
     assert getattr(module, f"{name}_page")() == written, "run `make docs`"
 
@@ -54,11 +60,7 @@ def test_generated_pages_are_current(name: str) -> None:
 @pytest.fixture
 def hook() -> Any:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: make site")
-    spec = importlib.util.spec_from_file_location("site_hook", ROOT / "docs/site/hook.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("hook")
 
 
 def test_a_public_name_without_a_docstring_ends_the_build(

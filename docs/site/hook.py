@@ -20,7 +20,11 @@ import slipstream
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"README.md": "index.md"} | {
-    name: name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+    name: name
+    for name in (
+        *("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"),
+        "CITATION.cff",  # a link's target, not a page
+    )
 }
 # Types of arguments and results of public calls, and other names that a guide imports.
 SECTIONS = {
@@ -97,7 +101,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of the repository's root, the examples and the reference."""
     for name, place in PAGES.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
-    files.append(File.generated(config, "CITATION.cff", abs_src_path=str(ROOT / "CITATION.cff")))
     examples = sorted(path for path in (ROOT / "examples").rglob("*") if path.is_file())
     for path in examples:
         if "__pycache__" not in path.parts:

@@ -75,7 +75,7 @@ _RENAMED = {
     "training.total_steps": "training.total_timesteps",
     "tune-machine": "autotune",
 }
-# Members of the classes `Agent` and `Config` that were renamed before the first release.
+# Optional parts of kernel files that were renamed before the first release.
 RENAMED_KERNEL_PARTS = {
     "ahead": "prefetch",
     "conclude": "finalize_episode",
@@ -83,6 +83,7 @@ RENAMED_KERNEL_PARTS = {
     "vary": "with_params",
     "SETTINGS": "DEFAULT_HYPERPARAMS",
 }
+# Members of the classes `Agent` and `Config` that were renamed before the first release.
 _RENAMED_AGENT_MEMBERS = {
     "MOST_COPIES": "MAX_NUM_ENVS",
     "acting": "compiled_actor",

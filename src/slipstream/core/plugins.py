@@ -34,7 +34,6 @@ functions raise later become a `PluginError` with the package name.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import sys
@@ -47,7 +46,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from slipstream.core.errors import SlipstreamError, wrap_user_error
 from slipstream.core.safe_io import path_exists
-from slipstream.core.text import print_to_stderr
+from slipstream.core.text import closest_match, print_to_stderr
 
 GROUP = "slipstream.plugins"
 _PACKAGE = Path(__file__).parents[1]
@@ -211,11 +210,11 @@ def _warn_of_misspellings(plugin: Plugin) -> None:
     for name, value in vars(plugin.offers).items() if hasattr(plugin.offers, "__dict__") else ():
         if name in _ATTRIBUTES or name.startswith("_") or isinstance(value, ModuleType):
             continue
-        guess = difflib.get_close_matches(name, _ATTRIBUTES, n=1, cutoff=0.8)
-        if guess and not hasattr(plugin.offers, guess[0]):
+        guess = closest_match(name, _ATTRIBUTES, cutoff=0.8)
+        if guess and not hasattr(plugin.offers, guess):
             print_to_stderr(
                 f"The plugin of the package {plugin.owner} has `{name}`, which slipstream does not "
-                f"read. Did you mean `{guess[0]}`?"
+                f"read. Did you mean `{guess}`?"
             )
 
 

@@ -157,9 +157,10 @@ def default_parts(module: ModuleType) -> dict[str, Any]:
             f"of {', '.join(LOADING)}, or none of them if its rules read no arrays; "
             "docs/guides/custom-environment.md shows both."
         )
-    if not (isinstance(model, type) and issubclass(model, config.Config)):
-        return {"Config": model, "Params": NoData, "Data": NoData, "load": NoData}  # lint explains
-    types = {name: field.annotation for name, field in model.model_fields.items()}
+    # `check_kernel` rejects other classes than Config.
+    is_config = isinstance(model, type) and issubclass(model, config.Config)
+    fields = model.model_fields if is_config else {}
+    types = {name: field.annotation for name, field in fields.items()}
     if others := [name for name, kind in types.items() if kind not in _PARAM_TYPES]:
         raise KernelError(
             f"{module.__file__}: `Config.{others[0]}` is annotated {types[others[0]]!r}. Settings "

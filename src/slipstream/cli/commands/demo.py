@@ -8,11 +8,14 @@ import sys
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slipstream.cli.options import open_console
+
+if TYPE_CHECKING:
+    from slipstream.training.runs.run import Run
 
 app = typer.Typer()
 FILE_COMMANDS = ("demo",)
@@ -21,9 +24,6 @@ _PRICES = (
     "name their original source."
 )
 _FOLDER = "package:slipstream/cli/demo"
-_SPLIT = (
-    "env.split={train: 0.5, validation: 0.2, test: 0.3}"  # as in demo.yaml: days for an interval
-)
 _GAMES = 5  # matches in the video
 
 
@@ -71,21 +71,23 @@ def demo(
             progress.log(f"Video: {video}")
             steps.append(("Watch the matches", video.as_uri()))
         progress.log("Next steps:")
-        for title, step in [*steps, *_commands(game, run.path)]:
+        for title, step in [*steps, *_commands(game, run)]:
             progress.log(f"  {title:<18}  {step}")
 
 
-def _commands(game: bool, folder: Path) -> list[tuple[str, str]]:
+def _commands(game: bool, run: Run) -> list[tuple[str, str]]:
     """Return titles and command lines of what a user may run next."""
     program = _program()
     train = f"{program} train my.yaml"
     if game:
         example = "hockey"
-        other = f"{program} evaluate {shlex.quote(str(folder))} --games 1000 --opponent strong"
+        other = f"{program} evaluate {shlex.quote(str(run.path))} --games 1000 --opponent strong"
         last = ("Play 1,000 matches", other)
     else:
         example = f"forex {_FOLDER}/prices"
-        train += f" --set {shlex.quote(_SPLIT)}"
+        shares = run.config.env_settings["split"].items()
+        split = ", ".join(f"{part}: {share:g}" for part, share in shares)
+        train += f" --set {shlex.quote(f'env.split={{{split}}}')}"
         last = ("Train a game", f"{program} demo hockey")
     return [
         ("Watch runs live", f"{program} dash"),

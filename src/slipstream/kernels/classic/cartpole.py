@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 from pydantic import Field
 
 from slipstream.core import config
@@ -51,8 +50,7 @@ class Params(NamedTuple):
     max_steps: int
 
 
-class Data(NamedTuple):
-    none: NDArray[np.float64]  # the rules need no data
+Data = kernel.NoData
 
 
 STATE = np.dtype(

@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 from pydantic import Field
 
 from slipstream.core import config
@@ -44,8 +43,7 @@ class Params(NamedTuple):
     max_steps: int
 
 
-class Data(NamedTuple):
-    none: NDArray[np.float64]  # the rules need no data
+Data = kernel.NoData
 
 
 STATE = np.dtype(
